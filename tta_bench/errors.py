@@ -1,0 +1,60 @@
+"""Errors that a user can act on. The command line prints them as one line and exits with their code."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TTABenchError(Exception):
+    """Something that the user can mend; its message is all that they need to see."""
+
+    exit_code = 1
+
+
+class UsageError(TTABenchError):
+    """The command asks for something that does not exist or makes no sense."""
+
+    exit_code = 2
+
+
+class UnknownName(UsageError):
+    """A method, dataset, backbone or recipe that nobody registered."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        known = sorted(known)
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        message = f"unknown {kind} '{name}'."
+        if close:
+            message += f" Did you mean {' or '.join(close)}?"
+        super().__init__(f"{message} {hint}".rstrip())
+        self.close = close
+
+
+class DataMissing(UsageError):
+    """The dataset is not on this machine; the message says how to get it."""
+
+
+class WeightsMissing(UsageError):
+    """The backbone's weights are not on this machine; the message says how to get them."""
+
+
+class BadData(TTABenchError):
+    """A file is there but can't be used; the message names it."""
+
+
+class PluginError(TTABenchError):
+    """A plugin can't be loaded or breaks the interface."""
+
+
+class Interrupted(TTABenchError):
+    """Ctrl-C. Everything that was finished is kept."""
+
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__("interrupted: the same command goes on from where it was")
+
+
+class StoreError(TTABenchError):
+    """The feature store or the results folder can't be written or read."""

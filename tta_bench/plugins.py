@@ -1,0 +1,279 @@
+"""Finding plugins: names without importing, code only when a command needs it, failures named and survived.
+
+An entry point of the group `ttabench` is called `methods.NAME`, `datasets.NAME` or `backbones.NAME` and points to a
+module that implements the matching hook. Built-ins are found in exactly this way.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import pluggy
+
+from tta_bench import hookspecs
+from tta_bench.errors import PluginError, UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from tta_bench.interfaces import Backbone, Dataset, Method
+
+Kind = Literal["methods", "datasets", "backbones"]
+KINDS: tuple[Kind, ...] = ("methods", "datasets", "backbones")
+BUILT_IN = "ttabench"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A name that somebody offers, and where its code is."""
+
+    kind: Kind
+    name: str
+    module: str
+    origin: str  # distribution and version, or the loose file's path
+    distribution: str  # "" for a loose file
+
+    @property
+    def entry_point(self) -> str:
+        return f"{self.kind}.{self.name}"
+
+    @property
+    def summary(self) -> str:
+        """First line of the module's docstring, read without importing it."""
+        source = _source_file(self.module)
+        if source is None:
+            return ""
+        try:
+            doc = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8")))
+        except (OSError, SyntaxError, ValueError):
+            return ""
+        return (doc or "").partition("\n")[0]
+
+
+class Registry:
+    """The plugins that one command can see.
+
+    Args:
+        files: loose plugin files (`--plugin FILE.py`), loaded at once: who names a file wants to hear of its errors.
+        without: names to leave out (`--no-plugin NAME`): a distribution, an entry point or a plain name.
+        only: outside distributions or entry points to admit (`TTABENCH_PLUGINS`, comma-separated); None admits all.
+    """
+
+    def __init__(
+        self, files: Sequence[Path] = (), without: Sequence[str] = (), only: Sequence[str] | None = None
+    ) -> None:
+        self.warnings: list[str] = []
+        self._manager = pluggy.PluginManager("ttabench")
+        self._manager.add_hookspecs(hookspecs)
+        self._loaded: dict[str, ModuleType] = {}
+        self._without, self._only = set(without), None if only is None else set(only)
+        self._plugins = self._installed()
+        seen = {label for p in self._plugins for label in _labels(p)}
+        self._plugins = [p for p in self._plugins if self._admitted(p)]
+        for file in files:
+            self._plugins += self._loose(Path(file))
+        for name in sorted(self._without - seen):
+            self.warnings.append(f"--no-plugin {name}: there is no such plugin")
+
+    # ------------------------------------------------------------------------------------------------ names
+
+    def plugins(self, kind: Kind | None = None) -> list[Plugin]:
+        """All plugins, or those of one kind, sorted by name."""
+        return sorted((p for p in self._plugins if kind in (None, p.kind)), key=lambda p: (p.kind, p.name, p.origin))
+
+    def names(self, kind: Kind) -> list[str]:
+        return sorted({p.name for p in self._plugins if p.kind == kind})
+
+    def find(self, kind: Kind, name: str) -> Plugin:
+        """The one plugin of that name.
+
+        Raises:
+            UnknownName: nobody offers the name.
+            PluginError: two plugins do.
+        """
+        matches = [p for p in self._plugins if p.kind == kind and p.name == name]
+        if not matches:
+            hint = (
+                f"`ttabench list {kind}` shows what there is; "
+                "a plugin added to a pyproject.toml needs `pip install -e .` again."
+            )
+            raise UnknownName(kind[:-1], name, self.names(kind), hint)
+        if len(matches) > 1:
+            offers = " and ".join(f"{p.module} ({p.origin})" for p in matches)
+            raise PluginError(f"two plugins offer the {kind[:-1]} '{name}': {offers}. Leave one out with --no-plugin.")
+        return matches[0]
+
+    # ------------------------------------------------------------------------------------------------- code
+
+    def method(self, name: str) -> type[Method]:
+        from tta_bench.interfaces import Method
+
+        cls = self._load("methods", name)
+        if not (isinstance(cls, type) and issubclass(cls, Method)):
+            raise PluginError(f"method '{name}' is not a class derived from tta_bench.interfaces.Method")
+        return cls
+
+    def dataset(self, name: str) -> type[Dataset]:
+        return cast("type[Dataset]", self._load("datasets", name))
+
+    def backbone(self, name: str) -> type[Backbone]:
+        return cast("type[Backbone]", self._load("backbones", name))
+
+    def _load(self, kind: Kind, name: str) -> Any:
+        plugin = self.find(kind, name)
+        offered = {cls.name: cls for cls in self._offers(plugin.kind, self._import(plugin))}
+        if name not in offered:
+            has = ", ".join(offered) or "nothing"
+            raise PluginError(
+                f"{plugin.module} ({plugin.origin}) should offer the {kind[:-1]} '{name}' but offers {has}"
+            )
+        return offered[name]
+
+    def _import(self, plugin: Plugin) -> ModuleType:
+        if plugin.module not in self._loaded:
+            try:
+                module = importlib.import_module(plugin.module)
+                self._register(module, plugin.module)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a plugin may raise anything on import, SystemExit included
+                raise PluginError(
+                    f"plugin {plugin.entry_point} ({plugin.origin}) can't be loaded: {_one_line(error)}"
+                ) from error
+        return self._loaded[plugin.module]
+
+    def _register(self, module: ModuleType, name: str) -> None:
+        self._manager.register(module, name)
+        self._manager.check_pending()  # a hook of a wrong name would otherwise be ignored in silence
+        self._loaded[name] = module
+
+    def _offers(self, kind: Kind, module: ModuleType) -> list[Any]:
+        hook = getattr(self._manager.hook, f"ttabench_{kind}")
+        offers: list[Any] = []
+        for implementation in hook.get_hookimpls():
+            if implementation.plugin is module:
+                offers += implementation.function()
+        for cls in offers:
+            if not isinstance(getattr(cls, "name", None), str):
+                raise PluginError(f"{module.__name__}: {cls!r} has no `name`")
+        return offers
+
+    # ------------------------------------------------------------------------------------------------ sources
+
+    def _installed(self) -> list[Plugin]:
+        found: dict[tuple[str, str, str], Plugin] = {}
+        for entry in importlib.metadata.entry_points(group="ttabench"):
+            distribution, version = (entry.dist.name, entry.dist.version) if entry.dist else ("unknown", "")
+            kind, _, name = entry.name.partition(".")
+            if kind not in KINDS or not name:
+                self.warnings.append(
+                    f"{distribution}: entry point '{entry.name}' is ignored: "
+                    "a name begins with methods., datasets. or backbones."
+                )
+                continue
+            plugin = Plugin(kind, name, entry.value, f"{distribution} {version}".strip(), distribution)
+            found[entry.name, entry.value, distribution] = plugin
+        return list(found.values())
+
+    def _admitted(self, plugin: Plugin) -> bool:
+        if self._without & _labels(plugin):
+            return False
+        return self._only is None or plugin.distribution == BUILT_IN or bool(self._only & _labels(plugin))
+
+    def _loose(self, file: Path) -> list[Plugin]:
+        if not file.is_file():
+            raise UsageError(f"--plugin {file}: no such file")
+        module_name = f"ttabench_loose_{file.stem}"
+        spec = importlib.util.spec_from_file_location(module_name, file)
+        if spec is None or spec.loader is None:
+            raise UsageError(f"--plugin {file}: not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module  # dataclasses look their module up
+        try:
+            spec.loader.exec_module(module)
+            self._register(module, module_name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise PluginError(f"--plugin {file} can't be loaded: {_one_line(error)}") from error
+        plugins = [
+            Plugin(kind, cls.name, module_name, str(file), "") for kind in KINDS for cls in self._offers(kind, module)
+        ]
+        if not plugins:
+            raise PluginError(
+                f"--plugin {file}: no hook found. Write @hookimpl def ttabench_methods(): return [MyMethod]"
+            )
+        return plugins
+
+    # ------------------------------------------------------------------------------------------------ health
+
+    def failures(self) -> dict[Plugin, str]:
+        """Imports everything, for `ttabench doctor`: which plugins can't be used, and why."""
+        failed: dict[Plugin, str] = {}
+        for plugin in self._plugins:
+            try:
+                self._load(plugin.kind, plugin.name)
+            except PluginError as error:
+                failed[plugin] = str(error)
+        return failed
+
+
+def _labels(plugin: Plugin) -> set[str]:
+    return {plugin.name, plugin.entry_point, plugin.distribution} - {""}
+
+
+def _one_line(error: BaseException) -> str:
+    where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+    text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
+    return f"{type(error).__name__}: {text}{where}" if text else type(error).__name__
+
+
+def _source_file(module: str) -> Path | None:
+    """Where a module's source is, found part by part so that no package is executed on the way."""
+    if module in sys.modules:
+        file = getattr(sys.modules[module], "__file__", None)
+        return Path(file) if file else None
+    path: Sequence[str] | None = None
+    spec = None
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        name = ".".join(parts[:depth])
+        finders = (finder.find_spec(name, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+        spec = next((found for found in finders if found is not None), None)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+
+
+def only_from_environment() -> list[str] | None:
+    """What `TTABENCH_PLUGINS` admits; None when it is not set."""
+    value = os.environ.get("TTABENCH_PLUGINS")
+    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+
+
+@cache
+def default_registry() -> Registry:
+    """Everything that is installed, as limited by the environment."""
+    return Registry(only=only_from_environment())
+
+
+def get_method(name: str) -> type[Method]:
+    return default_registry().method(name)
+
+
+def get_dataset(name: str) -> type[Dataset]:
+    return default_registry().dataset(name)
+
+
+def get_backbone(name: str) -> type[Backbone]:
+    return default_registry().backbone(name)
