@@ -1,0 +1,59 @@
+"""Writing files so that a crash, a full disk or a second process never leaves half of one."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tta_bench.errors import StoreError
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turns what an operating system says about a full or read-only disk into one readable line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreError(f"no space left on the disk that holds {path}; nothing half-written was kept") from error
+        raise StoreError(f"can't write {path}: {error.strerror or error}") from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """`path` holds the old content or the new, never a mixture."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)  # noqa: PTH105  # the temporary name is a string from mkstemp
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def canonical_json(value: Any) -> str:
+    """One text for one value, whatever the order of its keys: what digests are made of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(value: Any) -> str:
+    """sha256 of a JSON-like value, a string or bytes."""
+    if not isinstance(value, bytes):
+        value = (value if isinstance(value, str) else canonical_json(value)).encode()
+    return hashlib.sha256(value).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
