@@ -1,0 +1,83 @@
+"""Shared fixtures: an own home for every test, and the command line as a user types it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tta_bench import cli
+from tta_bench.plugins import Registry
+from tta_bench.progress import Silent
+from tta_bench.runner import Bench
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes that tests start
+TOY = Path(__file__).parent / "toy_plugin.py"
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the user's store."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("TTABENCH_HOME", str(folder))
+    for name in ("TTABENCH_DATA", "TTABENCH_PLUGINS", "TOY_DELAY"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Invoke:
+    """The command line in this process."""
+
+    def call(*arguments: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["ttabench", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as exit_:
+            code = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+        out, err = capsys.readouterr()
+        return Result(code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def toy_run(invoke: Invoke) -> Invoke:
+    """`ttabench run` on the toy dataset and backbone."""
+    common = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0")
+    return lambda method, *more: invoke("run", "--method", method, *common, *more)
+
+
+@pytest.fixture
+def toy_registry() -> Registry:
+    return Registry([TOY])
+
+
+@pytest.fixture
+def toy_bench(toy_registry: Registry, home: Path) -> Bench:
+    return Bench(toy_registry, home / "runs", home / "store", home / "data", Silent())
+
+
+def start_process(*arguments: str, home: Path, **environment: str) -> subprocess.Popen[str]:
+    """The command line in a process of its own, so that it can be killed."""
+    command = [sys.executable, "-c", "from tta_bench.cli import main; main()", *arguments]
+    settings = {**os.environ, "TTABENCH_HOME": str(home), **environment}
+    return subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,0 +1,211 @@
+"""The command line. Nothing heavy is imported before a command needs it: `--help` answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tta_bench import __version__
+from tta_bench.errors import Interrupted, TTABenchError, UnknownName, UsageError
+
+app = typer.Typer(
+    help="Benchmark multi-label test-time adaptation of vision-language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+PluginFiles = Annotated[
+    list[Path] | None, typer.Option("--plugin", help="Load a loose plugin file.", metavar="FILE.py")
+]
+WithoutPlugins = Annotated[list[str] | None, typer.Option("--no-plugin", help="Leave a plugin out.", metavar="NAME")]
+Results = Annotated[Path | None, typer.Option("--results", help="Where run records are kept.", metavar="DIR")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"ttabench {__version__}")
+        raise typer.Exit
+    _ = debug  # read from the command line in main(), so that it works behind the command's name too
+
+
+@app.command()
+def run(
+    method: Annotated[str, typer.Option("--method", "-m", help="Names with commas between them, or `all`.")],
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", help="NAME or NAME:PROTOCOL; commas for several.")
+    ] = "scenes",
+    backbone: Annotated[str, typer.Option("--backbone", "-b", help="Names with commas between them.")] = "tiny",
+    prompt: Annotated[str, typer.Option(help="Prompt texts: photo or ensemble.")] = "photo",
+    seed: Annotated[str, typer.Option(help="Numbers with commas, or a range such as 0-4.")] = "0",
+    order: Annotated[str, typer.Option(help="shuffled, shuffled:K or sequential.")] = "shuffled",
+    limit: Annotated[int | None, typer.Option(help="Only the first N images of the ordered stream.", min=1)] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="A hyper-parameter.", metavar="KEY=VALUE or METHOD.KEY=VALUE")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Official values for a dataset, e.g. imagenet.")] = None,
+    recipe: Annotated[list[str] | None, typer.Option(help="Other views for a role.", metavar="ROLE=RECIPE")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    precision: Annotated[str, typer.Option(help="Of the encoders: fp32, fp16 or bf16.")] = "fp32",
+    checkpoint: Annotated[Path | None, typer.Option(help="Weights file for the backbone.", metavar="FILE")] = None,
+    features: Annotated[str, typer.Option(help="Stored features: float16 or float32.")] = "float16",
+    empty_classes: Annotated[str, typer.Option(help="A class without positives: skip, or zero.")] = "skip",
+    batch_size: Annotated[int, typer.Option(help="Views per encoder forward.", min=1)] = 64,
+    workers: Annotated[int, typer.Option(help="Processes that decode and render views.", min=0)] = min(
+        8, os.cpu_count() or 1
+    ),
+    checkpoint_seconds: Annotated[float, typer.Option(help="Save the method's state this often.", min=0.0)] = 10.0,
+    data_root: Annotated[Path | None, typer.Option(help="Where datasets are (TTABENCH_DATA).", metavar="DIR")] = None,
+    results: Results = None,
+    plugin: PluginFiles = None,
+    no_plugin: WithoutPlugins = None,
+    force: Annotated[bool, typer.Option("--force", help="Run again even if the record exists.")] = False,
+) -> None:
+    """Adapt methods over a stream of test images and record how well they do."""
+    try:
+        from tta_bench import commands
+
+        commands.run(
+            registry=_registry(plugin, no_plugin),
+            results=results,
+            data_root=data_root,
+            methods=_names(method, "--method"),
+            datasets=_names(dataset, "--dataset"),
+            backbones=_names(backbone, "--backbone"),
+            seeds=_seeds(seed),
+            prompt=prompt,
+            order=order,
+            limit=limit,
+            settings=setting or [],
+            preset=preset,
+            recipes=recipe or [],
+            device=device,
+            precision=_choice("--precision", precision, ("fp32", "fp16", "bf16")),
+            checkpoint=checkpoint,
+            features=_choice("--features", features, ("float16", "float32")),
+            empty_classes=_choice("--empty-classes", empty_classes, ("skip", "zero")),
+            batch_size=batch_size,
+            workers=workers,
+            checkpoint_seconds=checkpoint_seconds,
+            force=force,
+        )
+    except KeyboardInterrupt:
+        raise Interrupted from None
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="methods, datasets, backbones or plugins.")],
+    json: AsJson = False,
+    plugin: PluginFiles = None,
+    no_plugin: WithoutPlugins = None,
+) -> None:
+    """Show what can be named in the other commands."""
+    from tta_bench import listing
+
+    listing.show_plugins(_registry(plugin, no_plugin), kind, json)
+
+
+@app.command()
+def leaderboard(
+    format_: Annotated[str, typer.Option("--format", help="console, md, csv, latex or json.")] = "console",
+    dataset: Annotated[str | None, typer.Option(help="Only these, with commas between them.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Only these, with commas between them.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only these, with commas between them.")] = None,
+    results: Results = None,
+) -> None:
+    """Tables of all runs: methods × datasets, one per backbone and prompt."""
+    from tta_bench import listing
+
+    wanted = {
+        name: _names(value, f"--{name}")
+        for name, value in (("dataset", dataset), ("backbone", backbone), ("method", method))
+        if value
+    }
+    listing.show_leaderboard(results, _choice("--format", format_, ("console", "md", "csv", "latex", "json")), wanted)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(help="A run's name (or its beginning), or its folder.", metavar="RUN")],
+    json: AsJson = False,
+    results: Results = None,
+) -> None:
+    """Everything that is known of one run."""
+    from tta_bench import listing
+
+    listing.show_run(results, run, json)
+
+
+@app.command()
+def doctor(json: AsJson = False, plugin: PluginFiles = None, no_plugin: WithoutPlugins = None) -> None:
+    """Check the installation: versions, plugins, folders, device, disk."""
+    from tta_bench import doctor as examination
+
+    examination.examine(_registry(plugin, no_plugin), json)
+
+
+def main() -> None:
+    """Entry point: errors that a user can mend become one line and an exit code."""
+    debug = "--debug" in sys.argv
+    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    try:
+        app(arguments, prog_name="ttabench", standalone_mode=True)
+    except TTABenchError as error:
+        if debug:
+            raise
+        _complain(str(error))
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `ttabench … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:
+        if debug:
+            raise
+        _complain(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
+        sys.exit(1)
+
+
+def _complain(message: str) -> None:
+    print(f"ttabench: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _registry(files: list[Path] | None, without: list[str] | None):  # type: ignore[no-untyped-def]  # imported late
+    from tta_bench.plugins import Registry, only_from_environment
+
+    registry = Registry(files or [], without or [], only_from_environment())
+    for warning in registry.warnings:
+        _complain(f"warning: {warning}")
+    return registry
+
+
+def _names(text: str, option: str) -> list[str]:
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise UsageError(f"{option} is empty")
+    return names
+
+
+def _seeds(text: str) -> list[int]:
+    seeds: list[int] = []
+    for part in _names(text, "--seed"):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"--seed {text}: write a number, several with commas, or a range such as 0-4")
+        seeds += range(int(first), int(last or first) + 1)
+    return seeds
+
+
+def _choice(option: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise UnknownName(f"value of {option}", value, choices, f"Choose one of {', '.join(choices)}.")
+    return value
