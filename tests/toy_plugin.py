@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ class Toy:
         labels = (seeded(f"labels/{i}").random(4) < 0.5).astype(np.int8)
         return Sample(f"toy-{i:03d}", lambda: self._image(i, labels), labels)
 
-    def _image(self, i: int, labels: np.ndarray) -> Image.Image:  # type: ignore[type-arg]
+    def _image(self, i: int, labels: np.ndarray[Any, Any]) -> Image.Image:
         time.sleep(DELAY)
         if self.protocol == "corrupt" and i == 7:
             raise BadData("toy-007.png: the image is truncated")

@@ -14,8 +14,10 @@ from tta_bench.features import FeatureType
 from tta_bench.interfaces import Method
 from tta_bench.plugins import Registry
 from tta_bench.progress import Reporter, Terminal
+from tta_bench.prompts import PromptSet
 from tta_bench.records import RunRecord
 from tta_bench.runner import Bench, RunSpec
+from tta_bench.stream import stream_order
 
 
 def run(
@@ -45,8 +47,11 @@ def run(
 ) -> None:
     reporter = Terminal()
     classes = _methods(registry, methods, reporter)
+    # Whatever is misspelt fails here, before anything is loaded.
+    PromptSet.named(prompt, ())
+    stream_order((), order, 0)
     for dataset in datasets:
-        registry.find("datasets", dataset.partition(":")[0])  # unknown names fail before anything is loaded
+        registry.find("datasets", dataset.partition(":")[0])
     for backbone in backbones:
         registry.find("backbones", backbone)
     own_settings = _own_settings(classes, hyperparameters.parse_settings(settings))

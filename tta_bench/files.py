@@ -32,6 +32,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
+            os.fchmod(descriptor, 0o644)  # mkstemp's 0600 would lock colleagues out of a shared store
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()

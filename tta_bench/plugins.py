@@ -100,7 +100,7 @@ class Registry:
             UnknownName: nobody offers the name.
             PluginError: two plugins do.
         """
-        matches = [p for p in self._plugins if p.kind == kind and p.name == name]
+        matches = [p for p in self.plugins(kind) if p.name == name]
         if not matches:
             hint = (
                 f"`ttabench list {kind}` shows what there is; "
@@ -153,7 +153,11 @@ class Registry:
 
     def _register(self, module: ModuleType, name: str) -> None:
         self._manager.register(module, name)
-        self._manager.check_pending()  # a hook of a wrong name would otherwise be ignored in silence
+        try:
+            self._manager.check_pending()  # a hook of a wrong name would otherwise be ignored in silence
+        except pluggy.PluginValidationError:
+            self._manager.unregister(module)  # or every later check would fail for this plugin's fault
+            raise
         self._loaded[name] = module
 
     def _offers(self, kind: Kind, module: ModuleType) -> list[Any]:

@@ -44,6 +44,9 @@ class Terminal:
 
     @contextmanager
     def task(self, title: str, total: int, unit: str, done: int = 0) -> Iterator[Advance]:
+        if not self.console.is_terminal:  # rich would leave an empty line for each bar in a log file
+            yield lambda count, note="": None
+            return
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,

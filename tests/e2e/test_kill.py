@@ -12,8 +12,8 @@ import torch
 
 from tests.conftest import TOY, start_process
 
-RUN = ("run", "--method", "twobranches", "--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip")
-RUN = (*RUN, "--workers", "1", "--checkpoint-seconds", "0")
+TOY_WORLD = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip")
+RUN = ("run", "--method", "twobranches", *TOY_WORLD, "--workers", "1", "--checkpoint-seconds", "0")
 PATIENCE = 60.0  # seconds until a process that should have come somewhere is given up
 
 

@@ -1,0 +1,182 @@
+"""Bad input of every kind: one readable line, the right exit code, no traceback, nothing damaged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TOY, Invoke, Result
+from tta_bench import records
+from tta_bench.errors import StoreError
+from tta_bench.files import write_atomically
+
+
+def complaint(result: Result, code: int) -> str:
+    """The one line on stderr."""
+    assert result.code == code, result
+    assert "Traceback" not in result.err
+    lines = [line for line in result.err.splitlines() if line.startswith("ttabench: ")]
+    assert len(lines) == 1, result.err
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--method", "tdaa"], ["unknown method 'tdaa'", "Did you mean tda?", "ttabench list methods"]),
+        (["--method", "clip", "--dataset", "scens"], ["unknown dataset 'scens'", "Did you mean scenes?"]),
+        (["--method", "clip", "--backbone", "tinny"], ["unknown backbone 'tinny'", "Did you mean tiny?"]),
+        (["--method", "clip", "--dataset", "scenes:frog"], ["frog", "Did you mean fog"]),
+        (["--method", "clip", "--prompt", "foto"], ["unknown prompt 'foto'", "Did you mean photo?"]),
+        (["--method", "clip", "--order", "random"], ["--order random", "sequential"]),
+        (["--method", "clip", "--seed", "x"], ["--seed x"]),
+        (["--method", "clip", "--precision", "fp8"], ["fp8", "bf16"]),
+        (["--method", "clip", "--device", "tpu"], ["--device tpu"]),
+        (["--method", "tda", "--set", "shot=3"], ["unknown hyper-parameter of tda 'shot'", "Did you mean shots"]),
+        (["--method", "tda", "--set", "shots=three"], ["tda.shots=three", "int"]),
+        (["--method", "tda", "--set", "shots=2.5"], ["tda.shots=2.5", "int"]),
+        (["--method", "tda", "--set", "gate=0.1"], ["tda.gate=0.1", "[a, b]"]),
+        (["--method", "tda", "--set", "shots"], ["key=value"]),
+        (["--method", "tda,clip", "--set", "nonsense=1"], ["nonsense", "none of the methods"]),
+        (["--method", "tda", "--recipe", "view=plain63"], ["view role", "Did you mean views?"]),
+        (["--method", "tda", "--recipe", "views=augmx63"], ["augmx", "Did you mean augmix"]),
+        (["--method", "tda", "--preset", "imagnet"], ["imagnet", "Did you mean imagenet"]),
+        (["--method", " , "], ["--method is empty"]),
+        (["--method", "clip", "--plugin", "nowhere.py"], ["nowhere.py", "no such file"]),
+    ],
+)
+def test_wrong_words(invoke: Invoke, arguments: list[str], words: list[str]) -> None:
+    line = complaint(invoke("run", *arguments), 2)
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run"], ["run", "--method", "clip", "--limit", "0"], ["nonsense"], ["run", "--nope"]]
+)
+def test_misuse_of_the_command_line(invoke: Invoke, arguments: list[str]) -> None:
+    result = invoke(*arguments)
+    assert result.code == 2
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [("nan", "not finite"), ("shape", "(3,)"), ("raise", "ZeroDivisionError: division by zero")]
+)
+def test_a_method_that_goes_wrong_names_itself_and_the_image(toy_run: Invoke, home: Path, how: str, words: str) -> None:
+    line = complaint(toy_run("broken", "--set", f"how={how}"), 1)
+    assert "method 'broken', image 2 of the stream (toy-" in line
+    assert words in line
+    assert not list((home / "runs").glob("*/run.json"))
+
+
+def test_debug_shows_the_traceback(toy_run: Invoke) -> None:
+    from tta_bench.errors import PluginError
+
+    with pytest.raises(PluginError) as caught:
+        toy_run("broken", "--set", "how=raise", "--debug")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_corrupt_image_is_named(toy_run: Invoke, home: Path, workers: str) -> None:
+    line = complaint(toy_run("secondeyes", "--dataset", "toy:corrupt", "--workers", workers), 1)
+    assert line == "ttabench: toy-007.png: the image is truncated"
+    assert not list((home / "runs").glob("*/run.json"))
+
+
+def test_a_method_that_tunes_prompts_needs_a_backbone_that_lets_it(invoke: Invoke, tmp_path: Path) -> None:
+    plugin = tmp_path / "plain.py"
+    plugin.write_text(TOY.read_text().replace("def init_context", "def no_context"))
+    common = ("--dataset", "toy", "--backbone", "toyclip", "--plugin", str(plugin))
+    assert "tunes prompts" in complaint(invoke("run", "--method", "prompttuner", *common), 2)
+
+
+def damage(store: Path, how: str) -> None:
+    for file in store.glob("*/*/features.bin"):
+        content = bytearray(file.read_bytes())
+        if how == "truncate":
+            content = content[: len(content) // 2]
+        else:
+            content[len(content) // 3] ^= 1
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["truncate", "flip"])
+def test_a_damaged_store_is_noticed_and_mended(toy_run: Invoke, home: Path, how: str) -> None:
+    toy_run("twobranches")
+    (before,) = records.load_all(home / "runs")[0]
+    damage(home / "store", how)
+    result = toy_run("twobranches", "--force")
+    assert "damaged blocks" in result.err
+    (after,) = records.load_all(home / "runs")[0]
+    assert after.metrics == before.metrics
+
+
+def test_lost_meta_data_means_encoding_again(toy_run: Invoke, home: Path) -> None:
+    toy_run("twobranches")
+    for file in (home / "store").glob("*/*/meta.json"):
+        file.write_text("{")
+    assert "216 encoder forwards" in toy_run("twobranches", "--force").err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_full_disk_is_one_line_and_harmless(toy_run: Invoke, home: Path, tmp_path: Path) -> None:
+    small = home
+    small.mkdir()
+    if os.system(f"mount -t tmpfs -o size=24k tmpfs {small} 2>/dev/null"):
+        pytest.skip("no mounting here")
+    try:
+        line = complaint(toy_run("twobranches"), 1)
+        assert "no space left" in line or "MB left" in line
+        os.system(f"mount -o remount,size=10m {small}")
+        assert toy_run("twobranches").code == 0
+        (healed,) = records.load_all(small / "runs")[0]
+        shutil.rmtree(small / "store")
+        toy_run("twobranches", "--force")
+        (fresh,) = records.load_all(small / "runs")[0]
+        assert healed.metrics == fresh.metrics
+    finally:
+        os.system(f"umount {small}")
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "run.json"
+    write_atomically(file, b"old")
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StoreError, match="no space left"):
+        write_atomically(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_unwritable_results_folder(toy_run: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "can't write" in complaint(toy_run("secondeyes", "--results", str(tmp_path / "file")), 1)
+
+
+def test_a_damaged_record_is_named_and_does_not_hide_the_others(toy_run: Invoke, invoke: Invoke, home: Path) -> None:
+    toy_run("twobranches")
+    bad = home / "runs" / "bad"
+    bad.mkdir()
+    (bad / "run.json").write_text('{"schema": 1')
+    result = invoke("leaderboard", "--format", "csv")
+    assert result.code == 0
+    assert "twobranches" in result.out
+    assert str(bad / "run.json") in complaint(result, 0)
+
+
+def test_an_empty_leaderboard_says_what_to_do(invoke: Invoke) -> None:
+    assert "ttabench run" in complaint(invoke("leaderboard"), 2)
+
+
+def test_show_an_unknown_run(toy_run: Invoke, invoke: Invoke) -> None:
+    toy_run("secondeyes")
+    assert "Did you mean secondeyes-toy-toyclip" in complaint(invoke("show", "secondeyes-toy-toyclop"), 2)

@@ -1,0 +1,98 @@
+"""Stream order and the label-blindness of what a method sees."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tta_bench.encoding import EncodedViews, EncodingOptions
+from tta_bench.errors import UsageError
+from tta_bench.interfaces import Observation, Task
+from tta_bench.progress import Silent
+from tta_bench.runner import Bench, RunSpec
+from tta_bench.stream import Stream, observations, stream_order
+from tta_bench.views import Original, Plain
+
+IDS = [f"image-{i}" for i in range(50)]
+
+
+def test_orders() -> None:
+    assert stream_order(IDS, "sequential", 3) == list(range(50))
+    shuffled = stream_order(IDS, "shuffled", 0)
+    assert sorted(shuffled) == list(range(50))
+    assert shuffled != list(range(50))
+    assert shuffled != stream_order(IDS, "shuffled", 1)
+    assert stream_order(IDS, "shuffled:1", 0) == stream_order(IDS, "shuffled", 1)
+
+
+def test_the_order_is_the_same_for_ever() -> None:
+    """Changing it would change every number of every method with a memory."""
+    assert stream_order(IDS, "shuffled", 0)[:6] == [5, 23, 15, 30, 35, 18]
+
+
+@pytest.mark.parametrize("order", ["random", "shuffled:x", "sequential:1", ""])
+def test_unknown_orders(order: str) -> None:
+    with pytest.raises(UsageError):
+        stream_order(IDS, order, 0)
+
+
+def reachable(value: Any, depth: int = 4) -> list[Any]:
+    """Everything that plain attribute access reaches from an object."""
+    if depth == 0 or isinstance(value, str | int | float | type(None)):
+        return [value]
+    found = [value]
+    if dataclasses.is_dataclass(value) or hasattr(value, "__dict__"):
+        for item in vars(value).values():
+            found += reachable(item, depth - 1)
+    if isinstance(value, dict):
+        for item in value.values():
+            found += reachable(item, depth - 1)
+    if isinstance(value, list | tuple):
+        for item in value:
+            found += reachable(item, depth - 1)
+    return found
+
+
+def test_observations_carry_features_and_no_labels(toy_bench: Bench) -> None:
+    dataset, backbone = toy_bench.dataset("toy"), toy_bench.backbone("toyclip", "fp32")
+    stream = Stream.of(dataset, "shuffled", 0, 5)
+    encoded = [
+        EncodedViews(toy_bench.store, dataset, backbone, recipe, 0, EncodingOptions(workers=0))
+        for recipe in (Original(), Plain(3))
+    ]
+    for each in encoded:
+        each.ensure(stream.indices, Silent())
+    seen = list(observations(stream, encoded[0], {"views": encoded[1]}, [], 0, "cpu"))
+    assert [x.index for x in seen] == [0, 1, 2, 3, 4]
+    assert {f.name for f in dataclasses.fields(Observation)} == {"index", "image", "views", "load_pixels"}
+    assert "labels" not in {f.name for f in dataclasses.fields(Task)}
+    for x in seen:
+        assert x.image.shape == (16,)
+        assert x["views"].shape == (3, 16)
+        for item in reachable(x):
+            assert not isinstance(item, np.ndarray)  # labels are the only arrays here
+
+
+def test_a_method_scores_the_same_whatever_the_labels(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import load_file
+
+    honest, _ = toy_bench.run(RunSpec("twobranches", "toy", "toyclip"))
+    dataset = toy_bench.dataset("toy")
+    original = type(dataset).__getitem__
+
+    def relabelled(self: Any, i: int) -> Any:
+        sample = original(self, i)
+        return dataclasses.replace(sample, labels=1 - sample.labels)
+
+    monkeypatch.setattr(type(dataset), "__getitem__", relabelled)
+    other, already = toy_bench.run(RunSpec("twobranches", "toy", "toyclip"))
+    assert not already
+    assert other.protocol.digest != honest.protocol.digest
+    assert other.config.digest == honest.config.digest
+    scores = [load_file(record.folder / "scores.safetensors") for record in (honest, other) if record.folder]
+    assert not torch.equal(scores[0]["labels"], scores[1]["labels"])
+    assert torch.equal(scores[0]["scores"], scores[1]["scores"])
