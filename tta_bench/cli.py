@@ -147,6 +147,23 @@ def show(
 
 
 @app.command()
+def check(
+    target: Annotated[
+        str, typer.Argument(help="A method's name, or a plugin file: all its methods.", metavar="METHOD|FILE.py")
+    ],
+    plugin: PluginFiles = None,
+    no_plugin: WithoutPlugins = None,
+) -> None:
+    """Put a method through the conformance kit: shapes, determinism, restarts, edge cases."""
+    from tta_bench import commands
+
+    files = list(plugin or [])
+    if target.endswith(".py"):
+        files.append(Path(target))
+    commands.check(_registry(files, no_plugin), target)
+
+
+@app.command()
 def doctor(json: AsJson = False, plugin: PluginFiles = None, no_plugin: WithoutPlugins = None) -> None:
     """Check the installation: versions, plugins, folders, device, disk."""
     from tta_bench import doctor as examination

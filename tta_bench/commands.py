@@ -86,6 +86,35 @@ def run(
         print(_line(record, already), flush=True)
 
 
+def check(registry: Registry, target: str) -> None:
+    """A verdict table for each method; exits with 1 if one fails."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from tta_bench import conformance
+
+    names = [target]
+    if target.endswith(".py"):
+        names = [p.name for p in registry.plugins("methods") if p.origin == target]
+        if not names:
+            raise UsageError(f"{target} offers no method")
+    failed = 0
+    for name in names:
+        examination = conformance.examine(registry.method(name))
+        table = Table("check", "verdict", "why", title=escape(name))
+        for verdict in examination.verdicts:
+            table.add_row(
+                verdict.check, "[green]passed[/]" if verdict.passed else "[red]FAILED[/]", escape(verdict.reason)
+            )
+        Console().print(table)
+        failed += sum(not verdict.passed for verdict in examination.verdicts)
+    if failed:
+        raise PluginError(
+            f"{failed} check{'s' if failed > 1 else ''} failed: {target} would give numbers not to be trusted"
+        )
+
+
 def _line(record: RunRecord, already: bool) -> str:
     value = record.metrics["mAP"]
     score = "mAP undefined (no positives)" if value is None else f"mAP {value:.2f}"
