@@ -1,0 +1,32 @@
+"""CLIP: zero-shot scores, no adaptation.
+
+Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from tta_bench import hookimpl
+from tta_bench.interfaces import Method, Observation, Task
+
+
+@dataclass
+class CLIP(Method):
+    """The scaled cosine of the image with every class prototype."""
+
+    name: ClassVar[str] = "clip"
+
+    def start(self, task: Task) -> None:
+        self.task = task
+
+    def step(self, x: Observation) -> Tensor:
+        return self.task.scale * (self.task.text @ x.image)
+
+
+@hookimpl
+def ttabench_methods() -> list[type[Method]]:
+    return [CLIP]

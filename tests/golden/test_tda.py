@@ -1,0 +1,169 @@
+"""TDA against the official implementation's outputs on a synthetic stream, and what must hold on any stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tta_bench.functional import normalised_entropy
+from tta_bench.interfaces import Observation, Task
+from tta_bench.methods.tda import TDA
+
+Golden = Mapping[str, np.ndarray[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def golden() -> Golden:
+    with np.load(Path(__file__).with_name("golden_tda_v64.npz")) as file:
+        return dict(file)
+
+
+def make_method(golden: Golden) -> TDA:
+    return TDA(
+        shots=int(golden["pos_shot_capacity"]),
+        alpha=float(golden["pos_alpha"]),
+        beta=float(golden["pos_beta"]),
+        neg_shots=int(golden["neg_shot_capacity"]),
+        neg_alpha=float(golden["neg_alpha"]),
+        neg_beta=float(golden["neg_beta"]),
+        gate=(float(golden["neg_entropy_lower"]), float(golden["neg_entropy_upper"])),
+        mask=(float(golden["neg_mask_lower"]), float(golden["neg_mask_upper"])),
+        keep=float(golden["select_ratio"]),
+    )
+
+
+def make_task(text: Tensor, scale: float = 100.0) -> Task:
+    return Task([f"class {c}" for c in range(len(text))], text, text[:, None], scale)
+
+
+def make_stream(features: Tensor) -> list[Observation]:
+    """Features [N, V, D] whose view 0 is the original."""
+    return [Observation(i, views[0], {"views": views[1:]}) for i, views in enumerate(features)]
+
+
+def unit(*shape: int, seed: int) -> Tensor:
+    return torch.nn.functional.normalize(torch.randn(shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
+
+
+def close(actual: Tensor, expected: np.ndarray[Any, Any], atol: float) -> None:
+    np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=atol)
+
+
+def test_official_stream(golden: Golden) -> None:
+    text = torch.from_numpy(golden["text"])
+    method = make_method(golden)
+    method.start(make_task(text, float(golden["logit_scale"])))
+    n_admitted = 0
+    for i, x in enumerate(make_stream(torch.from_numpy(golden["features"]))):
+        pool = method.summarise(x)
+        assert len(pool.kept) == golden["n_selected"]
+        close(pool.feature, golden["cache_feature"][i], 1e-6)
+        close(pool.logits, golden["base_logits"][i], 2e-4)
+        close(pool.probs, golden["prob_map"][i], 5e-5)
+        close(pool.entropy, golden["entropy"][i], 5e-5)
+        gate = normalised_entropy(float(pool.entropy), len(text))
+        np.testing.assert_allclose(gate, golden["entropy_gate"][i], rtol=0, atol=5e-5)
+        assert int(pool.logits.argmax()) == golden["pseudo_label"][i]
+        assert method.is_uncertain(pool) == golden["neg_admitted"][i]
+        n_admitted += method.is_uncertain(pool)
+        close(method.step(x), golden["final_logits"][i], 2e-4)
+    assert 0 < n_admitted < len(golden["features"])  # the gate opens and closes in this stream
+
+
+def test_official_caches_at_the_end(golden: Golden) -> None:
+    method = make_method(golden)
+    method.start(make_task(torch.from_numpy(golden["text"])))
+    for x in make_stream(torch.from_numpy(golden["features"])):
+        method.step(x)
+    for prefix, features, entropies in (
+        ("pos", method.features, method.entropies),
+        ("neg", method.neg_features, method.neg_entropies),
+    ):
+        filled = entropies.isfinite()
+        np.testing.assert_array_equal(filled.sum(1), golden[f"{prefix}_count"])
+        np.testing.assert_array_equal(filled, ~np.isnan(golden[f"{prefix}_entropy"]))
+        close(entropies[filled], golden[f"{prefix}_entropy"][filled], 5e-5)
+        close(features[filled], golden[f"{prefix}_features"][filled], 1e-6)
+    filled = method.neg_entropies.isfinite()
+    probs, (low, high) = golden["neg_prob"][filled], method.mask
+    np.testing.assert_array_equal(method.neg_masks[filled], (low < probs) & (probs < high))
+
+
+def run(method: TDA, task: Task, stream: list[Observation]) -> Tensor:
+    method.start(task)
+    return torch.stack([method.step(x) for x in stream])
+
+
+def test_start_forgets_everything(golden: Golden) -> None:
+    task, stream = make_task(torch.from_numpy(golden["text"])), make_stream(torch.from_numpy(golden["features"]))
+    method = make_method(golden)
+    assert torch.equal(run(method, task, stream), run(method, task, stream))
+
+
+def test_continues_from_a_checkpoint_bit_by_bit(golden: Golden) -> None:
+    task, stream = make_task(torch.from_numpy(golden["text"])), make_stream(torch.from_numpy(golden["features"]))
+    uninterrupted = run(make_method(golden), task, stream)
+    first, second = make_method(golden), make_method(golden)
+    run(first, task, stream[:40])
+    state = first.state_dict()
+    first.step(stream[40])  # must not reach into the checkpoint
+    second.start(task)
+    second.load_state_dict(state)
+    assert torch.equal(torch.stack([second.step(x) for x in stream[40:]]), uninterrupted[40:])
+
+
+def test_order_of_classes_does_not_matter(golden: Golden) -> None:
+    text, stream = torch.from_numpy(golden["text"]), make_stream(torch.from_numpy(golden["features"]))
+    order = torch.randperm(len(text), generator=torch.Generator().manual_seed(3))
+    plain, permuted = (run(TDA(), make_task(t), stream) for t in (text, text[order]))
+    torch.testing.assert_close(permuted, plain[:, order], rtol=0, atol=2e-4)
+
+
+def test_logit_scale_is_the_tasks() -> None:
+    text, stream = unit(5, 16, seed=0), make_stream(unit(1, 30, 16, seed=1))
+    (score,) = run(TDA(alpha=0.0, neg_alpha=0.0, keep=1.0), make_task(text, 7.0), stream)
+    views = torch.cat((stream[0].image[None], stream[0]["views"]))
+    torch.testing.assert_close(score, 7.0 * text @ views.mean(0))
+
+
+def test_an_image_without_views_finds_itself() -> None:
+    text, image = unit(6, 16, seed=0), unit(16, seed=1)
+    for views in ({}, {"views": torch.empty(0, 16)}):
+        method = TDA(neg_alpha=0.0)
+        method.start(make_task(text))
+        logits = 100 * text @ image
+        expected = logits + 2.0 * torch.nn.functional.one_hot(logits.argmax(), 6)  # α⁺ · exp(0)
+        torch.testing.assert_close(method.step(Observation(0, image, views)), expected, rtol=0, atol=2e-4)
+
+
+def test_negative_items_count_against_every_class_inside_the_mask() -> None:
+    """Three equal classes: p = 1/3 each, whose entropy over log2 3 is exactly at the top of what the gate can see."""
+    text, image = unit(1, 16, seed=0).expand(3, 16), unit(16, seed=1)
+    method = TDA(alpha=0.0, gate=(0.2, 0.7))
+    method.start(make_task(text))
+    expected = 100 * text @ image - 0.117
+    torch.testing.assert_close(method.step(Observation(0, image)), expected, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 7])
+@pytest.mark.parametrize("n_views", [1, 2, 6, 64])
+def test_scores_are_finite_at_the_edges(n_classes: int, n_views: int) -> None:
+    text = unit(n_classes, 16, seed=0)
+    identical = unit(5, 1, 16, seed=1).expand(5, n_views, 16)
+    for features in (unit(5, n_views, 16, seed=2), identical):
+        for task in (make_task(text), make_task(text[torch.zeros(n_classes, dtype=torch.long)])):
+            scores = run(TDA(gate=(-1.0, 1.0)), task, make_stream(features))
+            assert scores.shape == (5, n_classes)
+            assert scores.isfinite().all()
+
+
+def test_presets_name_hyper_parameters() -> None:
+    assert len(TDA.presets) == 15
+    for preset in TDA.presets.values():
+        TDA(**preset)  # type: ignore[arg-type]  # a preset is read from data: its values are objects

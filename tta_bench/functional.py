@@ -1,0 +1,132 @@
+"""Formulas that several methods share: entropy, view selection and pooling, and per-class caches of fixed shape.
+
+Everything here works on plain tensors. Caches are changed in place; everything else is a pure function.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+Number = TypeVar("Number", float, Tensor)
+
+# -------------------------------------------------------------------------------------------------------- entropy
+
+
+def entropy(probs: Tensor) -> Tensor:
+    """H(p) = −Σ_c p_c ln p_c over the last dimension, in nats; 0·ln 0 counts as 0."""
+    terms: Tensor = torch.special.entr(probs)
+    return terms.sum(-1)
+
+
+def entropy_of_logits(logits: Tensor) -> Tensor:
+    """H(softmax(l)) over the last dimension, in nats."""
+    log_probs = logits.log_softmax(-1)  # never −inf for finite logits, so that p·ln p is finite as well
+    return -(log_probs.exp() * log_probs).sum(-1)
+
+
+def normalised_entropy(h: Number, n_classes: int) -> Number:
+    """h / log2 C with h in nats, as the official gates have it: at most ln 2, not 1. A single class gives 0."""
+    return h / math.log2(n_classes) if n_classes > 1 else h * 0.0
+
+
+# ---------------------------------------------------------------------------------------------------------- views
+
+
+def classifier(text: Tensor, scale: float) -> Tensor:
+    """W [D, C] with logits = features @ W; laid out in rows, because a product with a transposed view is slower."""
+    return (scale * text.T).contiguous()
+
+
+def stack_views(image: Tensor, views: Tensor | None) -> Tensor:
+    """The original as view 0 in front of its augmented views, if there are any: [1 + V, D]."""
+    return image[None] if views is None or len(views) == 0 else torch.cat((image[None], views))
+
+
+def kept_count(keep: float, n_views: int) -> int:
+    """max(1, ⌊keep·V⌋)."""
+    return max(1, math.floor(keep * n_views + 1e-9))  # 0.29 · 100 is 28.999… in binary
+
+
+def lowest(values: Tensor, count: int) -> Tensor:
+    """Indices of the `count` smallest values, ascending; of equal values the first comes first."""
+    return values.argsort(stable=True)[:count]
+
+
+def select_confident(logits: Tensor, keep: float) -> Tensor:
+    """Indices of the max(1, ⌊keep·V⌋) views of lowest entropy, ascending, from their logits [V, C]."""
+    return lowest(entropy_of_logits(logits), kept_count(keep, len(logits)))
+
+
+class Pool(NamedTuple):
+    """One image summarised by its most confident views."""
+
+    feature: Tensor  # [D] mean feature, NOT re-normalised
+    logits: Tensor  # [C] mean logits
+    probs: Tensor  # [C] mean probabilities: not the softmax of the mean logits
+    entropy: Tensor  # [] entropy of the mean probabilities: not the mean of the views' entropies
+    kept: Tensor  # [k] indices of the pooled views, most confident first
+    view_entropies: Tensor  # [V]
+
+
+def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
+    """Average the most confident views; `features` [V, D] and `logits` [V, C] include the original as view 0."""
+    log_probs = logits.log_softmax(-1)
+    probs = log_probs.exp()
+    view_entropies = -(probs * log_probs).sum(1)  # [V]
+    kept = lowest(view_entropies, kept_count(keep, len(logits)))
+    share = logits.new_zeros(len(logits)).index_fill_(0, kept, 1 / len(kept))  # [V]: a mean is a product with it
+    mean_probs = share @ probs
+    return Pool(share @ features, share @ logits, mean_probs, entropy(mean_probs), kept, view_entropies)
+
+
+# ---------------------------------------------------------------------------------------------------------- caches
+# A cache holds K slots per class: features [C, K, D] and what belongs to them, entropies [C, K] that are +inf where a
+# slot is empty, and offsets [C, K] for reading it. The insertions change them in place.
+
+EMPTY, FILLED = -math.inf, -1.0  # offsets
+
+
+def affinity(query: Tensor, features: Tensor, offsets: Tensor, beta: float) -> Tensor:
+    """exp(−β (1 − ⟨q, f⟩)) of a query [D] with every feature of a cache [C, K, D], and 0 where a slot is empty: [C, K].
+
+    The offsets are the −1 of the formula, and −∞ in empty slots. This makes it two kernels and no mask.
+    """
+    beta = max(beta, 1e-30)  # at β = 0, addmv would not look at the offsets
+    exponents = torch.addmv(offsets.flatten(), features.flatten(0, 1), query, beta=beta, alpha=beta)
+    return exponents.exp_().view_as(offsets)
+
+
+def insert_by_entropy(entropies: Tensor, y: int, h: Tensor, *slots_and_items: tuple[Tensor, Tensor | float]) -> None:
+    """Offer an item to class y, which keeps its K items of lowest entropy in ascending order.
+
+    Of equal entropies the older item stays in front, so a full class admits only what is strictly below its last.
+
+    Args:
+        entropies: [C, K], +inf where empty.
+        y: the class.
+        h: [] entropy of the new item.
+        slots_and_items: every other tensor [C, K, ...] of the cache, with the new item's part of it [...].
+    """
+    position = bisect_right(entropies[y].tolist(), float(h))
+    if position == entropies.shape[1]:
+        return
+    for slots, item in ((entropies, h), *slots_and_items):
+        slots[y, position + 1 :] = slots[y, position:-1].clone()
+        slots[y, position] = item
+
+
+def insert_fifo(entropies: Tensor, y: int, h: Tensor, *slots_and_items: tuple[Tensor, Tensor | float]) -> None:
+    """Append an item to class y, oldest first; a full class drops its oldest. Arguments as `insert_by_entropy`."""
+    size = entropies.shape[1]
+    position = size - entropies[y].tolist().count(math.inf)
+    if size == 0:
+        return
+    for slots, item in ((entropies, h), *slots_and_items):
+        if position == size:
+            slots[y, :-1] = slots[y, 1:].clone()
+        slots[y, min(position, size - 1)] = item
