@@ -164,11 +164,37 @@ def check(
 
 
 @app.command()
-def doctor(json: AsJson = False, plugin: PluginFiles = None, no_plugin: WithoutPlugins = None) -> None:
-    """Check the installation: versions, plugins, folders, device, disk."""
+def preview(
+    dataset: Annotated[str, typer.Option("--dataset", "-d", help="NAME or NAME:PROTOCOL.")] = "scenes",
+    recipe: Annotated[
+        list[str] | None, typer.Option(help="View recipes to show; all four kinds by default.", metavar="RECIPE")
+    ] = None,
+    images: Annotated[int, typer.Option(help="How many images.", min=1)] = 32,
+    size: Annotated[int, typer.Option(help="Pixels per side of a picture.", min=16)] = 128,
+    seed: Annotated[int, typer.Option(help="Of the choice of images and of the views.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the PNG files.", metavar="DIR")] = Path(),
+    data_root: Annotated[Path | None, typer.Option(help="Where datasets are (TTABENCH_DATA).", metavar="DIR")] = None,
+    plugin: PluginFiles = None,
+    no_plugin: WithoutPlugins = None,
+) -> None:
+    """Write contact sheets of a dataset's images and of each view recipe."""
+    from tta_bench import commands
+
+    recipes = recipe or ["augmix63", "plain63", "holistic63", "crops50"]
+    commands.preview(_registry(plugin, no_plugin), dataset, recipes, output, images, size, seed, data_root)
+
+
+@app.command()
+def doctor(
+    backbone: Annotated[str, typer.Option(help="Backbones whose features to check, with commas.")] = "tiny",
+    json: AsJson = False,
+    plugin: PluginFiles = None,
+    no_plugin: WithoutPlugins = None,
+) -> None:
+    """Check the installation: versions, plugins, folders, device, disk, and a backbone's features."""
     from tta_bench import doctor as examination
 
-    examination.examine(_registry(plugin, no_plugin), json)
+    examination.examine(_registry(plugin, no_plugin), json, _names(backbone, "--backbone"))
 
 
 def main() -> None:

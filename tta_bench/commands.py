@@ -16,7 +16,7 @@ from tta_bench.plugins import Registry
 from tta_bench.progress import Reporter, Terminal
 from tta_bench.prompts import PromptSet
 from tta_bench.records import RunRecord
-from tta_bench.runner import Bench, RunSpec
+from tta_bench.runner import Bench, RunSpec, open_dataset
 from tta_bench.stream import stream_order
 
 
@@ -84,6 +84,26 @@ def run(
         )
         record, already = bench.run(spec, force)
         print(_line(record, already), flush=True)
+
+
+def preview(
+    registry: Registry,
+    dataset: str,
+    recipes: Sequence[str],
+    output: Path,
+    images: int,
+    size: int,
+    seed: int,
+    data_root: Path | None,
+) -> None:
+    """Contact sheets, one line for each file."""
+    from tta_bench.preview import write_sheets
+    from tta_bench.views import parse_recipe
+
+    views = [parse_recipe(name) for name in recipes]
+    opened = open_dataset(registry, dataset, data_root or paths.data())
+    for file in write_sheets(opened, dataset, views, output, images, size, seed):
+        print(file)
 
 
 def check(registry: Registry, target: str) -> None:

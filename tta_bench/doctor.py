@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tta_bench import paths, provenance
+from tta_bench.errors import TTABenchError
 from tta_bench.plugins import Registry
 
 
@@ -21,9 +22,10 @@ class Finding:
     ok: bool = True
 
 
-def examine(registry: Registry, as_json: bool) -> None:
+def examine(registry: Registry, as_json: bool, backbones: Sequence[str] = ("tiny",)) -> None:
     """Prints what was found; exits with 1 if something is wrong."""
     findings = [*_versions(), *_plugins(registry), *_folders(), _device()]
+    findings += [_backbone(registry, name) for name in backbones]
     if as_json:
         print(json.dumps([vars(f) for f in findings], indent=1))
     else:
@@ -69,9 +71,24 @@ def _folder(topic: str, path: Path, must_write: bool) -> Finding:
 
 
 def _device() -> Finding:
-    found: dict[str, Any] = {}
     import torch
 
     name = "cuda" if torch.cuda.is_available() else "cpu"
     found = provenance.hardware(name)
     return Finding("device", f"{name}: {found.get('accelerator', found['processor'])}, {found['threads']} threads")
+
+
+def _backbone(registry: Registry, name: str) -> Finding:
+    """Encodes bundled images and texts and compares with what they should give."""
+    from tta_bench import reference
+
+    topic = f"features of {name}"
+    cls = registry.backbone(name)
+    try:
+        deviation = reference.deviation(cls.load("cpu"), registry)
+    except TTABenchError as error:
+        return Finding(topic, str(error), False)
+    if deviation is None:
+        return Finding(topic, "weights load; no reference similarities are stored for it")
+    verdict = "as they should be" if deviation <= reference.TOLERANCE else "NOT what they should be"
+    return Finding(topic, f"{verdict} (largest deviation {deviation:.1e})", deviation <= reference.TOLERANCE)

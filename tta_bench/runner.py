@@ -112,8 +112,7 @@ class Bench:
 
     def dataset(self, spec: str) -> Dataset:
         if spec not in self._datasets:
-            name, _, protocol = spec.partition(":")
-            self._datasets[spec] = self.registry.dataset(name).open(self.data_root, protocol or "default")
+            self._datasets[spec] = open_dataset(self.registry, spec, self.data_root)
         return self._datasets[spec]
 
     def run(self, spec: RunSpec, force: bool = False) -> tuple[RunRecord, bool]:
@@ -299,6 +298,12 @@ class _Run:
         diagnostics = columns(adaptation.diagnostics)
         records.save(record, folder, outputs.numpy(), scores, labels, index, self.stream.ids, diagnostics)
         return record
+
+
+def open_dataset(registry: Registry, spec: str, data_root: Path) -> Dataset:
+    """NAME or NAME:PROTOCOL."""
+    name, _, protocol = spec.partition(":")
+    return registry.dataset(name).open(data_root, protocol or "default")
 
 
 def _recipes(method: Method, substitutes: Mapping[str, str]) -> dict[str, Views]:
