@@ -1,0 +1,153 @@
+"""DPE: dual prototype evolving (Zhang et al., NeurIPS 2024), as its official code computes it.
+
+Text prototypes and visual prototypes (class means of a small cache of confident images) both receive a residual that
+is learned for one image and thrown away; the text prototypes also evolve as a running average over confident images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tta_bench import hookimpl
+from tta_bench.functional import entropy_of_logits, low_entropy_pool, normalised_entropy, stack_views
+from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.prototypes import (
+    TEMPERATURE,
+    adamw_step,
+    cache_logits,
+    columns,
+    empty_cache,
+    entropy_and_slope,
+    info_nce,
+    length,
+    mean_entry,
+    put,
+    running_average,
+)
+from tta_bench.views import AugMix
+
+
+def _preset(alpha: float, beta: float, lr: float, align: float) -> dict[str, float]:
+    return {"alpha": alpha, "beta": beta, "lr_text": lr, "lr_image": lr, "align": align}
+
+
+@dataclass
+class DPE(Method):
+    """Dual prototype evolving."""
+
+    name: ClassVar[str] = "dpe"
+    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63)}
+    # The official code gives the ten fine-grained sets the original image alone.
+    presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "imagenet": _preset(6.0, 5.0, 6e-4, 0.5),
+        "imagenet-a": _preset(6.0, 5.0, 3e-4, 2.5) | {"predict_from": "selected"},
+        "imagenet-v2": _preset(3.0, 8.0, 5e-4, 0.5),
+        "imagenet-r": _preset(3.0, 8.0, 6e-4, 0.0),
+        "imagenet-s": _preset(7.0, 7.45, 6e-4, 0.2),
+        "caltech101": _preset(15.0, 5.0, 6e-4, 0.2),
+        "dtd": _preset(6.0, 3.0, 6e-4, 0.2),
+        "eurosat": _preset(3.0, 8.0, 5e-5, 0.2),
+        "aircraft": _preset(6.0, 2.0, 6e-4, 0.2),
+        "food101": _preset(3.0, 1.0, 2e-4, 0.2),
+        "flowers": _preset(2.5, 5.0, 1e-4, 0.2),
+        "pets": _preset(4.0, 7.0, 5e-5, 0.2),
+        "cars": _preset(3.0, 7.0, 1e-4, 1.5),
+        "sun397": _preset(6.0, 3.0, 2e-4, 0.2),
+        "ucf101": _preset(9.0, 8.0, 4e-4, 0.2),
+    }
+
+    shots: int = 3  # M: cached images per class
+    alpha: float = 6.0  # α: weight of the cache
+    beta: float = 5.0  # β: sharpness of the cache
+    lr_text: float = 6e-4  # step length of the text residual
+    lr_image: float = 6e-4  # step length of the visual residual
+    align: float = 0.5  # λ: weight of the alignment loss
+    gate: float = 0.1  # τ_t: the text evolves when the normalised entropy of the scores is below
+    keep: float = 0.1  # share of the views that count as confident
+    eps: float = 1e-3  # AdamW's; sets how small a gradient is still felt
+    predict_from: Literal["original", "selected"] = "original"  # "selected": the mean of the confident views
+    emulate_fp16: bool = False  # round the optimiser's second moment as the official half-precision run did
+
+    def start(self, task: Task) -> None:
+        self.scale = task.scale
+        self.text_updates = 0
+        self._set_text(columns(task.text))
+        self.cache_features, self.cache_entropy, self.log_present = empty_cache(len(task.text), self.shots, task.text)
+        self.keys = torch.zeros_like(self.text)  # [D, C] class means, not normalised
+        self.visual, self.visual_length = torch.zeros_like(self.text), length(self.keys)
+
+    def _set_text(self, bank: Tensor) -> None:
+        self.text_bank, self.text_length = bank, length(bank)  # not unit-norm once it has been averaged
+        self.text = bank / self.text_length  # [D, C]
+
+    def step(self, x: Observation) -> Tensor:
+        views = stack_views(x.image, x.views.get("views"))  # [V, D]
+        n_classes = len(self.log_present)
+        seen = low_entropy_pool(views, (views @ self.text).mul_(self.scale), self.keep)
+        label = int(seen.logits.argmax())
+        h = normalised_entropy(seen.entropy, n_classes)
+        self.store(label, seen.feature, h)  # before the prediction: the image sees itself in the cache
+
+        text, visual = self.adapt(seen.feature, seen.logits)
+        text_length, visual_length = length(text), length(visual)
+
+        if self.predict_from == "selected":
+            again = low_entropy_pool(views, self.scale * (views @ text / text_length), self.keep)
+            feature, logits = again.feature, again.logits
+        else:
+            feature, logits = x.image, self.scale * (x.image @ text / text_length[0])
+        scores = logits + self._cache_logits(feature @ visual / visual_length[0])
+
+        score_entropy = entropy_of_logits(scores).item()
+        updated = normalised_entropy(score_entropy, n_classes) < self.gate
+        if updated:
+            self.text_updates += 1
+            self._set_text(running_average(self.text_bank, text, text_length, self.text_updates))
+        self.report(
+            {"pseudo_label": label, "cache_entropy": h, "score_entropy": score_entropy, "text_updated": updated}
+        )
+        return scores
+
+    def store(self, label: int, feature: Tensor, h: Tensor) -> None:
+        """Offer an image to its class's cache; the class's visual prototype is the plain mean of its entries."""
+        features, entropies = self.cache_features[label], self.cache_entropy[label]
+        if put(features, entropies, feature, h):
+            key = mean_entry(features, entropies)
+            norm = length(key[:, None])[0]
+            self.log_present[label] = 0.0
+            self.keys[:, label], self.visual[:, label], self.visual_length[:, label] = key, key / norm, norm
+
+    def adapt(self, feature: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Text and visual prototypes [D, C], not normalised, after one step on H(z + cache(f)) + align·InfoNCE."""
+        match = feature @ self.visual  # [C]
+        cached = self._cache_logits(match)  # 0 for absent classes
+        h, slope = entropy_and_slope(logits + cached)
+        cosine = self.visual.mT @ self.text  # [C, C]
+        align, align_slope = info_nce(cosine, self.log_present)
+        self.report({"loss_entropy": h, "loss_align": align})
+
+        # A slope in a unit vector can only turn it: its part along the vector is taken out, and known from the cosines.
+        pull = self.align / TEMPERATURE
+        agreement = (cosine * align_slope).mul_(pull)
+        text_slope = self.text * -(slope * logits + agreement.sum(0))
+        text_slope.addr_(feature, slope, alpha=self.scale).addmm_(self.visual, align_slope, alpha=pull)
+        cached_slope = self.beta * slope * cached
+        visual_slope = self.visual * -(cached_slope * match + agreement.sum(1))
+        visual_slope.addr_(feature, cached_slope).addmm_(self.text, align_slope.mT, alpha=pull)
+        return (
+            adamw_step(self.text_bank, text_slope, self.text_length, self.lr_text, self.eps, self.emulate_fp16),
+            adamw_step(self.keys, visual_slope, self.visual_length, self.lr_image, self.eps, self.emulate_fp16),
+        )
+
+    def _cache_logits(self, cosine: Tensor) -> Tensor:
+        return cache_logits(cosine, self.log_present, self.alpha, self.beta)
+
+
+@hookimpl
+def ttabench_methods() -> list[type[Method]]:
+    return [DPE]

@@ -1,0 +1,126 @@
+"""DPE against the official implementation's outputs on a synthetic stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tta_bench.interfaces import Observation, Task
+from tta_bench.methods import dpe
+from tta_bench.methods.dpe import DPE
+from tta_bench.prototypes import adamw_step
+
+Array = np.ndarray[Any, Any]
+RUNS = ("main", "modeA", "single")
+
+
+@pytest.fixture(scope="module")
+def golden() -> Mapping[str, Array]:
+    with np.load(Path(__file__).with_name("golden_dpe.npz")) as file:
+        return dict(file)
+
+
+def close(actual: Any, expected: Array, atol: float) -> None:
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=0, atol=atol)
+
+
+def logits_close(actual: Array, expected: Array) -> None:
+    """g/(|g| + 1e-3) amplifies rounding where a softmax is saturated: rarely, so the bulk must be much closer."""
+    difference = np.abs(actual - expected)
+    assert difference.max() < 1e-2
+    assert np.quantile(difference, 0.99) < 2e-3
+    assert np.median(difference) < 1e-4
+
+
+class Replay:
+    """One official run replayed, with what the optimiser saw: the prototypes and the residuals they received."""
+
+    def __init__(self, golden: Mapping[str, Array], run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        config = json.loads(str(golden[f"{run}__config_json"]))
+        cache, rates = config["positive"], config["learning_rate"]
+        self.method = DPE(
+            shots=cache["shot_capacity"],
+            alpha=cache["alpha"],
+            beta=cache["beta"],
+            lr_text=rates["text"],
+            lr_image=rates["image"],
+            align=rates["align"],
+            predict_from="selected" if config["dataset_name"] == "A" else "original",
+        )
+        self.starts: list[Tensor] = []
+        self.residuals: list[Tensor] = []
+
+        def recording(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float, fp16: bool) -> Tensor:
+            gradient = slope / norm
+            self.starts.append(x.clone())
+            self.residuals.append(-lr * gradient / (gradient.abs() + eps))
+            return adamw_step(x, slope, norm, lr, eps, fp16)
+
+        monkeypatch.setattr(dpe, "adamw_step", recording)
+        prompts = torch.from_numpy(golden["prompt_embeddings"])
+        text = torch.nn.functional.normalize(prompts.mean(1), dim=-1)
+        close(text.mT, golden["text_weights"], 1e-6)
+        self.method.start(Task([f"class {c}" for c in range(len(text))], text, prompts, 100.0))
+        outputs, self.reports = [], []
+        for i, views in enumerate(torch.from_numpy(golden["features"])):
+            x = Observation(i, views[0], {} if config["single_view"] else {"views": views[1:]})
+            outputs.append(self.method.step(x))
+            self.reports.append(self.method.take_report())
+        self.logits = torch.stack(outputs).numpy()
+
+    def reported(self, key: str) -> Array:
+        return np.array([report[key] for report in self.reports])
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_official_run(golden: Mapping[str, Array], run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = Replay(golden, run, monkeypatch)
+    method = replay.method
+    expected = {key.removeprefix(f"{run}__"): value for key, value in golden.items() if key.startswith(run)}
+    logits_close(replay.logits, expected["final_logits"])
+    logits_close(replay.logits, expected["f64_final_logits"])
+    assert (replay.reported("pseudo_label") == expected["pred"]).all()
+    assert (replay.reported("text_updated") == expected["updated"]).all()
+    close(replay.reported("cache_entropy"), expected["cache_entropy_in"], 1e-4)
+    close(replay.reported("loss_entropy"), expected["entropy_before"], 1e-3)
+    close(replay.reported("score_entropy"), expected["entropy_after"], 1e-3)
+    close(replay.reported("loss_align"), expected["infonce"], 1e-4)
+
+    assert (method.cache_entropy.isfinite().sum(1).numpy() == expected["cache_count"]).all()
+    filled = method.cache_entropy.isfinite().numpy()
+    close(method.cache_features.numpy()[filled], expected["cache_feat"][filled], 1e-6)
+    close(method.cache_entropy.numpy()[filled], expected["cache_ent"][filled], 1e-4)
+    close(method.text_bank, expected["text_end"], 1e-5)
+
+    text_residual = expected.get("text_residual", expected.get("text_residual_first3"))
+    visual_residual = expected.get("visual_residual", expected.get("visual_residual_first3"))
+    assert text_residual is not None
+    assert visual_residual is not None
+    n = len(text_residual)
+    close(torch.stack(replay.residuals[0::2][:n]), text_residual, 5e-5)
+    close(torch.stack(replay.residuals[1::2][:n]), np.nan_to_num(visual_residual), 5e-5)
+
+
+def test_prototypes_before_each_step(golden: Mapping[str, Array], monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = Replay(golden, "main", monkeypatch)
+    close(torch.stack(replay.starts[0::2]), golden["main__text_start"], 1e-5)
+    close(torch.stack(replay.starts[1::2]), np.nan_to_num(golden["main__cache_keys_before"]), 1e-6)
+
+
+def test_half_precision_moments_are_felt(golden: Mapping[str, Array]) -> None:
+    """The emulated underflow makes small gradients take longer steps, so it must show in the scores."""
+    features = torch.from_numpy(golden["features"])[:20]
+    text = torch.from_numpy(golden["text_weights"]).mT.contiguous()
+    exact, emulated = DPE(), DPE(emulate_fp16=True)
+    moved = []
+    for method in (exact, emulated):
+        method.start(Task([f"class {c}" for c in range(len(text))], text, text[:, None], 100.0))
+        moved.append(torch.stack([method.step(Observation(i, v[0], {"views": v[1:]})) for i, v in enumerate(features)]))
+    assert (moved[0] - moved[1]).abs().max() > 0.05

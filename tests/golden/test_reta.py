@@ -1,0 +1,175 @@
+"""ReTA against the official implementation's outputs on a synthetic stream, and its projection against a full SVD."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tta_bench.interfaces import Observation, Task
+from tta_bench.methods import reta
+from tta_bench.methods.reta import ReTA, projection_basis
+from tta_bench.prototypes import adamw_step
+
+Array = np.ndarray[Any, Any]
+RUNS = ("main", "lowratio", "modeA")
+
+
+@pytest.fixture(scope="module")
+def golden() -> Mapping[str, Array]:
+    with np.load(Path(__file__).with_name("golden_reta.npz")) as file:
+        return dict(file)
+
+
+def close(actual: Any, expected: Array, atol: float) -> None:
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=0, atol=atol)
+
+
+def by_official_axes(text: Tensor) -> Tensor:
+    """[..., 3, D, C] -> [..., D, 3, C]."""
+    return text.transpose(-2, -3)
+
+
+class Replay:
+    """One official run replayed, with what the official code does not return: residuals and single rows."""
+
+    def __init__(
+        self, golden: Mapping[str, Array], run: str, monkeypatch: pytest.MonkeyPatch, score: str = "native"
+    ) -> None:
+        config = json.loads(str(golden[f"{run}__config_json"]))
+        cache, rates = config["positive"], config["learning_rate"]
+        self.method = ReTA(
+            shots=cache["shot_capacity"],
+            alpha=cache["alpha"],
+            beta=cache["beta"],
+            lam=cache["lam"],
+            ratio=cache["ratio"],
+            lr=rates["text"],
+            align=rates["align"],
+            train_w=rates["train_w"],
+            predict_from="selected" if config["dataset_name"] == "A" else "original",
+            score="native" if score == "native" else "logits",
+        )
+        self.starts: list[Tensor] = []
+        self.residuals: list[Tensor] = []
+        rows: list[Tensor] = []
+
+        def recording(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float, fp16: bool) -> Tensor:
+            gradient = slope / norm
+            self.starts.append(x.clone())
+            self.residuals.append(-lr * gradient / (gradient.abs() + eps))
+            return adamw_step(x, slope, norm, lr, eps, fp16)
+
+        def predict(method: ReTA, views: Tensor, text: Tensor, text_length: Tensor) -> tuple[Tensor, Tensor]:
+            original, calibrated = official_predict(method, views, text, text_length)
+            rows.append(torch.cat((original[None], calibrated)))
+            return original, calibrated
+
+        official_predict = ReTA.predict
+        monkeypatch.setattr(reta, "adamw_step", recording)
+        monkeypatch.setattr(ReTA, "predict", predict)
+        prompts = torch.from_numpy(golden["prompt_embeddings"])
+        text = torch.nn.functional.normalize(prompts.mean(1), dim=-1)
+        self.method.start(Task([f"class {c}" for c in range(len(text))], text, prompts, 100.0))
+        close(by_official_axes(self.method.text_bank), golden["text_weights"], 1e-6)
+        outputs, self.reports = [], []
+        for i, views in enumerate(torch.from_numpy(golden["features"])):
+            outputs.append(self.method.step(Observation(i, views[0], {"views": views[1:]})))
+            self.reports.append(self.method.take_report())
+        self.outputs = torch.stack(outputs).numpy()
+        self.rows = torch.stack(rows).numpy()
+
+    def reported(self, key: str) -> Array:
+        return np.array([report[key] for report in self.reports])
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_official_run(golden: Mapping[str, Array], run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = Replay(golden, run, monkeypatch)
+    method = replay.method
+    expected = {key.removeprefix(f"{run}__"): value for key, value in golden.items() if key.startswith(run)}
+    close(replay.outputs, expected["final_prob"], 1e-4)
+    close(replay.outputs, expected["f64_final_prob"], 1e-4)
+    difference = np.abs(replay.rows - expected["final_rows"])
+    assert difference.max() < 1e-2
+    assert np.quantile(difference, 0.99) < 2e-3
+    assert np.median(difference) < 1e-4
+    assert (replay.reported("pseudo_label") == expected["pred"]).all()
+    assert (replay.reported("text_updated") == expected["updated"]).all()
+    close(replay.reported("consistency_weight"), expected["w_ent"], 1e-6)
+    close(replay.reported("cache_entropy"), expected["cache_entropy_in"], 1e-4)
+    close(replay.reported("loss_entropy"), expected["entropy_before"], 1e-3)
+    close(replay.reported("score_entropy"), expected["entropy_after"], 1e-3)
+    close(replay.reported("loss_align"), expected["infonce"], 1e-4)
+
+    filled = method.cache_entropy.isfinite().numpy()
+    assert (filled.sum(1) == expected["cache_count"]).all()
+    close(method.cache_features.numpy()[filled], expected["cache_feat"][filled], 1e-6)
+    close(method.cache_entropy.numpy()[filled], expected["cache_ent"][filled], 1e-4)
+    close(by_official_axes(method.text_bank), expected["text_end"], 1e-5)
+    residuals = expected.get("text_residual", expected.get("text_residual_first3"))
+    assert residuals is not None
+    close(by_official_axes(torch.stack(replay.residuals[: len(residuals)])), residuals, 5e-5)
+    if run == "main":
+        close(by_official_axes(torch.stack(replay.starts)), expected["text_start"], 1e-5)
+
+
+def test_logit_scores_mix_the_same_rows(golden: Mapping[str, Array], monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = Replay(golden, "lowratio", monkeypatch, score="logits")
+    lam = replay.method.lam
+    mixed = lam * replay.rows[:, 0] + (1 - lam) * replay.rows[:, 1:].mean(1)
+    close(replay.outputs, mixed, 1e-5)
+
+
+@pytest.mark.parametrize(("classes", "dim", "rank"), [(30, 40, 12), (12, 40, 20), (20, 40, 20), (1, 8, 4)])
+def test_projection_is_that_of_the_singular_vectors(classes: int, dim: int, rank: int) -> None:
+    text = torch.nn.functional.normalize(torch.randn(dim, classes, generator=torch.Generator().manual_seed(1)), dim=0)
+    basis = projection_basis(text, rank)
+    assert basis is not None
+    left = torch.linalg.svd(text, full_matrices=False).U[:, :rank]
+    torch.testing.assert_close(basis @ basis.mT, left @ left.mT, rtol=0, atol=2e-5)
+
+
+def test_projection_without_loss_is_left_out() -> None:
+    assert projection_basis(torch.eye(8, 5), rank=8) is None
+
+
+def test_equal_classes_add_no_direction() -> None:
+    text = torch.eye(8, 3)[:, [0, 1, 1, 2]]
+    basis = projection_basis(text, rank=4)
+    assert basis is not None
+    torch.testing.assert_close(basis @ basis.mT, torch.diag(torch.tensor([1.0] * 3 + [0.0] * 5)))
+
+
+@pytest.mark.parametrize(
+    ("votes", "label", "weight"),
+    # ln(3/k · (1 or 2)); three different votes: the smallest class is the majority
+    [((1, 1, 1), 1, 0.0), ((1, 2, 1), 1, 0.405465), ((1, 1, 1), 0, 0.693147), ((2, 1, 0), 0, 1.098612),
+     ((2, 1, 2), 0, 1.098612), ((0, 1, 2), 1, 1.791759)],
+)  # fmt: skip
+def test_consistency_weight(votes: tuple[int, int, int], label: int, weight: float) -> None:
+    bank = torch.tensor([0.5, 0.4, 0.3]).repeat(3, 3, 1)  # [3, D, C]
+    for slot, vote in enumerate(votes):
+        bank[slot, :, vote] = 1.0
+    method = ReTA(ratio=1.0)
+    text = torch.eye(3)
+    method.start(Task(list("abc"), text, text[:, None], 100.0))
+    method.text_bank, method.basis = bank, None
+    assert method.consistency_weight(torch.ones(3), label) == pytest.approx(weight, abs=1e-6)
+
+
+def test_half_precision_moments_are_felt(golden: Mapping[str, Array]) -> None:
+    prompts = torch.from_numpy(golden["prompt_embeddings"])
+    text = torch.nn.functional.normalize(prompts.mean(1), dim=-1)
+    moved = []
+    for method in (ReTA(), ReTA(emulate_fp16=True)):
+        method.start(Task([f"class {c}" for c in range(len(text))], text, prompts, 100.0))
+        features = torch.from_numpy(golden["features"])[:20]
+        moved.append(torch.stack([method.step(Observation(i, v[0], {"views": v[1:]})) for i, v in enumerate(features)]))
+    assert (moved[0] - moved[1]).abs().max() > 0.05

@@ -1,0 +1,312 @@
+"""Each equation of PuRF on three classes and four regions, with numbers that can be checked by hand.
+
+The text prototypes are the unit vectors e0, e1, e2, so that a feature's cosines are its coordinates:
+
+    region   cosines          2^(10 cos)         softmax at S = 10 ln 2
+    f0       (1,   0,   0)    (1024,   1,   1)   1024/1026 for class 0
+    f1       (.6,  .8,  0)    (  64, 256,   1)    256/321  for class 1
+    f2       (0,   .6,  .8)   (   1,  64, 256)    256/321  for class 2
+    f3       (.8,  0,   .6)   ( 256,   1,  64)    256/321  for class 0
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tta_bench.interfaces import Observation, Task
+from tta_bench.methods import purf
+from tta_bench.methods.purf import (
+    PuRF,
+    Purified,
+    aged,
+    aggregate,
+    anchors,
+    bce_and_slope,
+    dominance,
+    global_candidates,
+    pure_regions,
+    region_candidates,
+    relative_confidence,
+    running_threshold,
+)
+from tta_bench.prototypes import adamw_step, info_nce
+
+S = 10 * math.log(2)
+TEXT = torch.eye(3)
+REGIONS = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.6, 0.8], [0.8, 0.0, 0.6]])
+DOMINANT = torch.tensor([0, 1, 2, 0])
+IMAGE = torch.tensor([0.6, 0.0, 0.8])
+CLEAR, FAIR = 1024 / 1026, 256 / 321
+
+
+def started(scale: float = S, **settings: Any) -> PuRF:
+    method = PuRF(**settings)
+    method.start(Task(list("abc"), TEXT, TEXT[:, None], scale))
+    return method
+
+
+def close(actual: Tensor, expected: list[Any] | float) -> None:
+    torch.testing.assert_close(actual, torch.tensor(expected), rtol=0, atol=2e-6)
+
+
+def test_eq_1_cosine_with_the_text() -> None:
+    close(aggregate(IMAGE, None, TEXT), [0.6, 0.0, 0.8])
+
+
+def test_eq_2_cache_score_of_the_whole_image() -> None:
+    # One entry e0 in class 0: ⟨F_V, F_cache⟩ = 0.6, so A = 6 exp(−5 (1 − 0.6)) = 6 e^−2. The others have none: 0.
+    method = started(ep=False)
+    method.write(torch.tensor([0]), TEXT[:1], torch.tensor([0.1]))
+    close(method.cache_scores(IMAGE, REGIONS), [6 * math.exp(-2), 0.0, 0.0])
+
+
+def test_eq_3_residual_of_the_text() -> None:
+    # At E = e0 with g = (0, 1e-3, 0): ΔF = −lr · 1e-3 / (1e-3 + eps) = −lr/2 in the second coordinate.
+    moved = adamw_step(TEXT[:, :1], torch.tensor([[0.0], [1e-3], [0.0]]), torch.ones(1, 1), lr=0.2, eps=1e-3)
+    close(moved[:, 0], [1.0, -0.1, 0.0])
+
+
+def test_eq_4_running_text() -> None:
+    # All three slots of class 0 move from e0 to e1. The prompt counts as one sample, so the bank is at (½, ½, 0),
+    # not normalised, and the prototype at (1, 1, 0)/√2. Equal scores have entropy ln 3: too high, nothing moves.
+    method = started()
+    adapted = TEXT[:, [1, 1, 2]].repeat(3, 1, 1)  # [3, D, C]
+    method.evolve_text(adapted, torch.ones(3, 1, 3), torch.zeros(3))
+    assert method.text_updates == 0
+    close(method.text, TEXT.tolist())
+    method.evolve_text(adapted, torch.ones(3, 1, 3), torch.tensor([100.0, 0.0, 0.0]))
+    assert method.text_updates == 1
+    close(method.text_bank[..., 0], [[0.5, 0.5, 0.0]] * 3)
+    close(method.text[:, 0], [math.sqrt(0.5), math.sqrt(0.5), 0.0])
+
+
+def test_eq_5_global_candidates() -> None:
+    # κ_g = 0.7 of 3 classes: two per view. {0, 1} ∩ {1, 2} = {1}. κ_g = 0.1 rounds down to none, but one is the least.
+    logits = torch.tensor([[3.0, 2.0, 1.0], [1.0, 3.0, 2.0]])
+    assert global_candidates(logits, 0.7).tolist() == [False, True, False]
+    assert global_candidates(logits, 0.1).tolist() == [False, False, False]
+    assert global_candidates(logits[:1], 0.1).tolist() == [True, False, False]
+    assert global_candidates(torch.zeros(1, 3), 0.7).tolist() == [True, True, False]  # ties: the first classes
+
+
+def test_eq_6_relative_confidence() -> None:
+    p, entropy = relative_confidence(REGIONS, S)
+    expected = [[1024, 1, 1], [64, 256, 1], [1, 64, 256], [256, 1, 64]]
+    close(p, [[value / sum(row) for value in row] for row in expected])
+    # f1, f2 and f3 share H = ln 321 − (64 ln 64 + 256 ln 256)/321.
+    fair = math.log(321) - (64 * math.log(64) + 256 * math.log(256)) / 321
+    own, dominant = dominance(p)
+    close(own, [CLEAR, FAIR, FAIR, FAIR])
+    assert dominant.tolist() == DOMINANT.tolist()
+    close(entropy, [math.log(1026) - 1024 * math.log(1024) / 1026, fair, fair, fair])
+
+
+@pytest.mark.parametrize(
+    ("stat", "first", "second"),
+    [
+        # Image 1 has f0..f3: class 0 dominates f0 and f3, mean (CLEAR + FAIR)/2; classes 1 and 2 one region each.
+        # Image 2 has f1 alone: class 1 stays at FAIR, and no other class is touched.
+        ("dominated", [(CLEAR + FAIR) / 2, FAIR, FAIR], [(CLEAR + FAIR) / 2, FAIR, FAIR]),
+        # With a second image of f3 alone "pooled" and "dominated" would differ: see the next test.
+        ("pooled", [(CLEAR + FAIR) / 2, FAIR, FAIR], [(CLEAR + FAIR) / 2, FAIR, FAIR]),
+        # Mean over all four regions of every class's softmax; then half of it plus half of f1's row.
+        (
+            "printed",
+            [
+                (1024 / 1026 + (64 + 1 + 256) / 321) / 4,
+                (1 / 1026 + (256 + 64 + 1) / 321) / 4,
+                (1 / 1026 + (1 + 256 + 64) / 321) / 4,
+            ],
+            [
+                (1024 / 1026 + 1) / 8 + 32 / 321,
+                (1 / 1026 + 1) / 8 + 128 / 321,
+                (1 / 1026 + 1) / 8 + 0.5 / 321,
+            ],
+        ),
+    ],
+)
+def test_eq_7_running_threshold(stat: str, first: list[float], second: list[float]) -> None:
+    p, _ = relative_confidence(REGIONS, S)
+    mu, n = running_threshold(torch.zeros(3), torch.zeros(3), p, *dominance(p), stat)
+    close(mu, first)
+    mu, n = running_threshold(mu, n, p[1:2], *dominance(p[1:2]), stat)
+    close(mu, second)
+
+
+@pytest.mark.parametrize(
+    ("stat", "expected"),
+    # Class 0 had f0 and f3 in image 1 and has f3 in image 2. By images: ((CLEAR + FAIR)/2 + FAIR)/2;
+    # by regions: (CLEAR + 2 FAIR)/3.
+    [("dominated", (CLEAR + 3 * FAIR) / 4), ("pooled", (CLEAR + 2 * FAIR) / 3)],
+)
+def test_eq_7_counts_images_or_regions(stat: str, expected: float) -> None:
+    p, _ = relative_confidence(REGIONS, S)
+    mu, n = running_threshold(torch.zeros(3), torch.zeros(3), p, *dominance(p), stat)
+    mu, n = running_threshold(mu, n, p[3:], *dominance(p[3:]), stat)
+    close(mu[0], expected)
+
+
+def test_eq_8_pure_regions() -> None:
+    # After image 1 class 0 asks for (CLEAR + FAIR)/2: f0 passes, f3 does not; f1 and f2 equal their class's mean.
+    p, _ = relative_confidence(REGIONS, S)
+    mu, _ = running_threshold(torch.zeros(3), torch.zeros(3), p, *dominance(p), "dominated")
+    pure, passed = pure_regions(*dominance(p), mu)
+    assert passed
+    assert pure.tolist() == [0, 1, 2]
+
+
+def test_eq_8_without_any_pure_region_the_nearest_miss_is_used() -> None:
+    # Thresholds (1, .9, .8): f0 misses by .002, f1 by .102, f2 by .0025, f3 by .2025.
+    p, _ = relative_confidence(REGIONS, S)
+    pure, passed = pure_regions(*dominance(p), torch.tensor([1.0, 0.9, 0.8]))
+    assert not passed
+    assert pure.tolist() == [0]
+
+
+def test_eq_9_region_candidates_and_their_intersection() -> None:
+    assert region_candidates(torch.tensor([0, 2, 0]), 3).tolist() == [True, False, True]
+    # The image (.6, 0, .8) proposes its best 2 classes (κ_g = 0.7), {2, 0}; pure are f0, f1, f2, so R = {0, 1, 2}.
+    method = started(kappa_g=0.7)
+    seen = method.purify_regions(Observation(0, IMAGE, {"regions": REGIONS}))
+    assert seen.regions.tolist() == REGIONS[:3].tolist()
+    assert seen.labels.tolist() == [True, False, True]
+    report = method.take_report()
+    assert (report["kept_share"], report["G"], report["R"], report["Y"]) == (0.75, 2, 3, 2)
+
+
+def test_eq_10_global_and_local_scores() -> None:
+    # ½ (.6, 0, .8) + ½ max over f0, f1, f2 = ½ (1, .8, .8).
+    close(aggregate(IMAGE, REGIONS[:3], TEXT), [0.8, 0.4, 0.8])
+
+
+def test_eq_11_bce() -> None:
+    # σ(0) = ½, σ(ln 3) = ¾, σ(−ln 3) = ¼: −ln ½ − ln(1 − ¾) − ln(1 − ¼) = ln 2 + ln 4 + ln 4/3 = ln 32/3.
+    scores = torch.tensor([0.0, math.log(3), -math.log(3)])
+    loss, slope = bce_and_slope(scores, torch.tensor([1.0, 0.0, 0.0]))
+    close(loss, math.log(32 / 3))
+    close(slope, [-0.5, 0.75, 0.25])
+
+
+def test_eq_12_anchors() -> None:
+    # Class 0 dominates regions 0 and 3, of which 3 is surer. Region 2 is the surest of all, but not class 0's or 1's.
+    entropies = torch.tensor([0.3, 0.2, 0.05, 0.1])
+    assert anchors(entropies, DOMINANT, torch.tensor([0, 1])).tolist() == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "cosines"),
+    # Entries e0 in class 0 and e1 in class 1, none in class 2; the regions are f1 = (.6, .8, 0) and f3 = (.8, 0, .6).
+    [("region_max", (0.8, 0.8)), ("region_avg", (0.7, 0.4)), ("region_globalretrieve", (0.6, 0.0))],
+)
+def test_eq_13_cache_scores(mode: str, cosines: tuple[float, float]) -> None:
+    method = started(cache_mode=mode)
+    method.write(torch.tensor([0, 1]), TEXT[:2], torch.tensor([0.1, 0.1]))
+    expected = [6 * math.exp(-5 * (1 - cosine)) for cosine in cosines]
+    close(method.cache_scores(IMAGE, REGIONS[[1, 3]]), [*expected, 0.0])
+
+
+def test_eq_14_entries_hold_feature_entropy_and_age() -> None:
+    method = started()
+    for seen, feature in ((3, REGIONS[1]), (5, REGIONS[0])):
+        method.seen = seen
+        method.write(torch.tensor([1]), feature[None], torch.tensor([0.1 * seen]))
+    assert method.cache_features[1, :2].tolist() == REGIONS[[1, 0]].tolist()
+    close(method.cache_entropy[1, :2], [0.3, 0.5])
+    assert method.cache_born[1].tolist() == [3, 5, 0]
+    # F_cache: mean of (.6, .8, 0) and (1, 0, 0) is (.8, .4, 0), of length √.8.
+    close(method.keys[:, 1], [0.8 / math.sqrt(0.8), 0.4 / math.sqrt(0.8), 0.0])
+    assert (method.keys[:, [0, 2]] == 0).all()
+
+
+def test_eq_15_age_raises_the_entropy() -> None:
+    # δ = 4: exp((0 − 4)/4) = 1/e, exp((4 − 4)/4) = 1, exp((8 − 4)/4) = e.
+    close(aged(torch.full((3,), 0.5), torch.tensor([0, 4, 8]), 4.0), [0.5 / math.e, 0.5, 0.5 * math.e])
+
+
+@pytest.mark.parametrize(
+    ("tr", "h", "replaced"),
+    # Entropies .1, .2, .3, born at 1, 9, 9; now 9 and δ = 4. H' = .1e = .272, .2/e = .074, .3/e = .110: the oldest is
+    # the worst although its raw entropy is the best. Without refreshing the third one is.
+    [(True, 0.2, 0), (True, 0.28, None), (False, 0.2, 2), (False, 0.28, 2), (False, 0.3, None)],
+)
+def test_eq_15_who_is_replaced(tr: bool, h: float, replaced: int | None) -> None:
+    method = started(delta=4.0, tr=tr)
+    for born, entropy in ((1, 0.1), (9, 0.2), (9, 0.3)):
+        method.seen = born
+        method.write(torch.tensor([2]), TEXT[:1], torch.tensor([entropy]))
+    method.take_report()
+    method.write(torch.tensor([2]), TEXT[1:2], torch.tensor([h]))
+    changed = [slot for slot in range(3) if method.cache_features[2, slot, 1] == 1]
+    assert changed == ([] if replaced is None else [replaced])
+    report = method.take_report()
+    assert (report["entries_in"], report["entries_out"]) == ((0, 0) if replaced is None else (1, 1))
+    if replaced is not None:
+        close(method.cache_entropy[2, replaced], h)  # stored as it is, not aged
+
+
+def purified(regions: Tensor, confident_p: list[list[float]], labels: list[bool]) -> Purified:
+    return Purified(
+        regions=regions,
+        cosine=regions @ TEXT,
+        dominant=regions.argmax(-1),
+        entropy=torch.zeros(len(regions)),
+        image_logits=S * IMAGE,
+        confident=torch.zeros(len(confident_p), 3),
+        confident_logits=torch.tensor(confident_p).log(),
+        labels=torch.tensor(labels),
+    )
+
+
+def test_eq_16_mean_of_the_confident_views_entropies() -> None:
+    # H(½, ¼, ¼) = 1.5 ln 2 and H(⅓, ⅓, ⅓) = ln 3.
+    method = started()
+    seen = purified(REGIONS, [[0.5, 0.25, 0.25], [1 / 3, 1 / 3, 1 / 3]], [False] * 3)
+    method.adapt_text(IMAGE, seen, torch.zeros(3))
+    assert method.take_report()["loss_entropy"] == pytest.approx((1.5 * math.log(2) + math.log(3)) / 2, abs=1e-6)
+
+
+def test_eq_17_alignment() -> None:
+    # Class 2 has no entry. Cosines of prototype 0 with texts 0 and 1: .01 ln 3 apart, so softmax ¾ at τ = .01; of
+    # prototype 1: equal, so ½. The mean of −ln ¾ and −ln ½ is ½ ln 8/3.
+    gap = 0.01 * math.log(3)
+    cosine = torch.tensor([[0.5 + gap, 0.5, 0.9], [0.2, 0.2, 0.9], [0.9, 0.9, 0.9]])
+    loss, slope = info_nce(cosine, torch.tensor([0.0, 0.0, -math.inf]))
+    torch.testing.assert_close(loss, torch.tensor(0.5 * math.log(8 / 3)), rtol=0, atol=1e-5)
+    # d/d(cos/τ) = (p − 1[i = j]) / 2: half of (¾ − 1, ¼) and of (½, ½ − 1).
+    expected = torch.tensor([[-0.125, 0.125, 0.0], [0.25, -0.25, 0.0], [0.0, 0.0, 0.0]])
+    torch.testing.assert_close(slope, expected, rtol=0, atol=1e-5)
+
+
+def gradient_of(monkeypatch: pytest.MonkeyPatch, lambda_1: float, lambda_2: float) -> Tensor:
+    """dL*/d(residual) [3, D, C] for one region f2 = (0, .6, .8), no pseudo-label, entries e0 in class 0 and 1."""
+    seen_gradients = []
+
+    def recording(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float) -> Tensor:
+        seen_gradients.append(slope / norm)
+        return adamw_step(x, slope, norm, lr, eps)
+
+    monkeypatch.setattr(purf, "adamw_step", recording)
+    method = started(scale=math.log(3) / 0.3, lambda_1=lambda_1, lambda_2=lambda_2)
+    method.write(torch.tensor([0, 1]), TEXT[[0, 0]], torch.tensor([0.1, 0.1]))
+    method.adapt_text(IMAGE, purified(REGIONS[2:3], [[0.5, 0.25, 0.25]], [False] * 3), torch.zeros(3))
+    return seen_gradients[0]
+
+
+def test_eq_18_the_losses_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    entropy = gradient_of(monkeypatch, 0.0, 0.0)
+    bce = gradient_of(monkeypatch, 1.0, 0.0) - entropy
+    align = gradient_of(monkeypatch, 0.0, 1.0) - entropy
+    torch.testing.assert_close(gradient_of(monkeypatch, 0.2, 0.5), entropy + 0.2 * bce + 0.5 * align)
+    # Class 1 scores S · ½ · .6 = ln 3, so σ = ¾ and the slope in its prototype is ¾ · ½ S (F_V + f2)
+    # = ⅜ S (.6, .6, 1.6). Its component along e1 is lost in the normalisation; each of the three slots gets a third.
+    scale = math.log(3) / 0.3
+    close(bce[..., 1], [[0.125 * scale * 0.6, 0.0, 0.125 * scale * 1.6]] * 3)
+    # Prototypes 0 and 1 are both e0: cosines (1, 0) each, softmax (1, e^−100). Text 1 gets (p_01 + p_11 − 1) / (2 τ) e0
+    # = −50 e0, a third per slot; text 0 is parallel to e0 and cannot turn.
+    close(align[..., 1], [[-50 / 3, 0.0, 0.0]] * 3)
+    close(align[..., 0], [[0.0, 0.0, 0.0]] * 3)
