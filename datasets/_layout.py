@@ -1,0 +1,153 @@
+"""Where people keep VOC, COCO and NUS-WIDE: folders to try, what must be in them, how many images to expect.
+
+Nothing heavy is imported here, so that `ttabench data status` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tta_bench.errors import BadData, DataMissing
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A dataset's usual places below a data root.
+
+    Attributes:
+        name: The dataset.
+        folders: Places to try, in this order.
+        parts: What must be inside one of them: role -> where it may be.
+        listed: Images in the official list; None where every copy differs.
+        labelled: How many of those have a label; None where it does not matter.
+        remedy: How to get the data.
+        own_name: What the root's own name must contain for the root to be the dataset's folder itself.
+    """
+
+    name: str
+    folders: tuple[str, ...]
+    parts: Mapping[str, tuple[str, ...]]
+    listed: int | None
+    labelled: int | None
+    remedy: str
+    own_name: str = ""
+
+    def search(self, root: Path) -> tuple[Path, dict[str, Path]] | None:
+        """The first folder that has anything of the dataset, complete ones before others, and the parts it has."""
+        places = [root / folder for folder in self.folders]
+        if self.own_name in root.resolve().name:
+            places.append(root)
+        finds = [(place, self._parts_in(place)) for place in places]
+        return max((f for f in finds if f[1]), key=lambda find: len(find[1]), default=None)
+
+    def _parts_in(self, place: Path) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for role, spots in self.parts.items():
+            path = next((place / spot for spot in spots if (place / spot).exists()), None)
+            if path is not None:
+                found[role] = path
+        return found
+
+    def find(self, root: Path) -> tuple[Path, dict[str, Path]]:
+        """The dataset's folder and all its parts; `DataMissing` says where it was looked for and how to get it."""
+        found = self.search(root)
+        if found is None:
+            marks = " and ".join(spots[0] for spots in self.parts.values())
+            raise DataMissing(
+                f"{self.name} is not in {root}: looked for {marks} in {', '.join(self.folders)}. "
+                f"{self.remedy} If you have it elsewhere: --data-root DIR or TTABENCH_DATA."
+            )
+        folder, parts = found
+        for role, spots in self.parts.items():
+            if role not in parts:
+                raise DataMissing(
+                    f"{self.name} in {folder} has no {role}: looked for {' and '.join(spots)} there. {self.remedy}"
+                )
+        return folder, parts
+
+    def count(self, parts: Mapping[str, Path]) -> int:
+        """Images of the official list that are on disk, without decoding one or reading a large annotation file."""
+        if "images" not in parts:
+            return 0
+        if "list" not in parts:  # COCO: the folder of a split holds nothing else
+            return sum(name.endswith(".jpg") for name in _names(parts["images"]))
+        wanted = [listed_file(line) for line in read_lines(parts["list"])]
+        folders = {str(Path(name).parent) for name in wanted}
+        present = {folder: _names(parts["images"] / folder) for folder in folders}
+        return sum(Path(name).name in present[str(Path(name).parent)] for name in wanted)
+
+
+def _names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+
+
+def listed_file(line: str) -> str:
+    """The image that a line of a split list names: VOC's lines hold ids, NUS-WIDE's paths with backslashes."""
+    name = line.replace("\\", "/").lstrip("/")
+    return name if name.lower().endswith(".jpg") else f"{name}.jpg"
+
+
+def read_lines(file: Path) -> list[str]:
+    """The lines that are not empty, without the blanks around them; any line end, with or without a byte order mark."""
+    lines = [line.strip() for line in read_text(file).splitlines() if line.strip()]
+    if not lines:
+        raise BadData(f"{file}: the file is empty")
+    return lines
+
+
+def read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadData(f"{file}: can't be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+# ---------------------------------------------------------------------------------------------------- the datasets
+
+
+def _voc(name: str, year: str, split: str, listed: int, *more_folders: str) -> Layout:
+    own = f"VOC{year}"
+    return Layout(
+        name,
+        (f"VOCdevkit/{own}", own, f"{own}/VOCdevkit/{own}", f"{name}/VOCdevkit/{own}", *more_folders),
+        {"list": (f"ImageSets/Main/{split}.txt",), "images": ("JPEGImages",)},
+        listed,
+        None,
+        f"`ttabench data get {name}` downloads it.",
+        year,
+    )
+
+
+def _coco(year: str, listed: int, labelled: int) -> Layout:
+    split = f"val{year}"
+    file = f"annotations/instances_{split}.json"
+    return Layout(
+        f"coco{year}",
+        ("coco", "COCO", f"coco{year}", f"COCO{year}", "mscoco", "MSCOCO"),
+        {"annotations": (file, f"annotations_trainval{year}/{file}"), "images": (split, f"images/{split}")},
+        listed,
+        labelled,
+        f"`ttabench data get coco{year}` downloads it.",
+    )
+
+
+VOC2007 = _voc("voc2007", "2007", "test", 4952)
+VOC2012 = _voc("voc2012", "2012", "val", 5823, "VOC2012/PascalVOC2012/VOC2012_train_val", "VOC2012_train_val")
+COCO2014 = _coco("2014", 40504, 40137)
+COCO2017 = _coco("2017", 5000, 4952)
+NUSWIDE = Layout(
+    "nuswide",
+    ("nuswide", "NUS-WIDE", "NUSWIDE", "nus-wide", "nus_wide", "NUS_WIDE"),
+    {
+        "list": ("ImageList/TestImagelist.txt", "Imagelist/TestImagelist.txt"),
+        "labels": ("TrainTestLabels", "Groundtruth/TrainTestLabels", "GroundTruth/TrainTestLabels"),
+        "images": ("Flickr", "images/Flickr", "images"),
+    },
+    None,
+    None,
+    "NUS-WIDE has no single official archive: the lists and labels (ImageList, Groundtruth) are on the NUS-WIDE page "
+    "of the National University of Singapore's Lab for Media Search, which also says how to get the photos (Flickr/).",
+)
+LAYOUTS: Mapping[str, Layout] = {layout.name: layout for layout in (VOC2007, VOC2012, COCO2014, COCO2017, NUSWIDE)}

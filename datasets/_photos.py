@@ -1,0 +1,98 @@
+"""What datasets of image files have in common: samples that decode on demand, a fingerprint, and reported oddities."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tta_bench.datasets._layout import Layout
+from tta_bench.errors import BadData, UnknownName
+from tta_bench.imaging import decode
+from tta_bench.interfaces import Sample
+
+Labels = np.ndarray[Any, np.dtype[np.int8]]
+
+
+class Photos:
+    """Image files with labels. Every file is looked up once, when the dataset is opened; none is decoded before use."""
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        class_names: Sequence[str],
+        ids: Sequence[str],
+        files: Sequence[Path],
+        labels: Labels,  # [N, C]
+        warnings: Sequence[str] = (),
+    ) -> None:
+        if not ids:
+            raise BadData(f"{self.name}: under this protocol no image is left")
+        self.class_names = tuple(class_names)
+        self.warnings = tuple(warnings)
+        self.ids, self.files, self.labels = list(ids), list(files), labels
+        self.labels.flags.writeable = False  # a sample's labels are a row of it
+        self.fingerprint = _fingerprint(self.ids, _sizes(self.name, self.files))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, i: int) -> Sample:
+        if not 0 <= i < len(self.ids):
+            raise IndexError(i)
+        return Sample(self.ids[i], partial(decode, self.files[i]), self.labels[i])
+
+
+def _sizes(name: str, files: Sequence[Path]) -> list[int]:
+    """Bytes of each file: enough to notice another copy of the images without reading them."""
+    sizes, missing = [], []
+    for file in files:
+        size = file_size(file)
+        if size is None:
+            missing.append(file)
+        else:
+            sizes.append(size)
+    if missing:
+        raise BadData(f"{name}: {len(missing):,} of {len(files):,} images are missing, the first is {missing[0]}")
+    return sizes
+
+
+def file_size(file: Path) -> int | None:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return None
+
+
+def _fingerprint(ids: Sequence[str], sizes: Sequence[int]) -> str:
+    digest = hashlib.sha256()
+    for image_id, size in zip(ids, sizes, strict=True):
+        digest.update(f"{image_id}\t{size}\n".encode())
+    return digest.hexdigest()
+
+
+def labelled(labels: Labels) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Places of the images that have at least one positive label."""
+    return np.flatnonzero((labels == 1).any(axis=1))
+
+
+def count_warnings(layout: Layout, listed: int, with_labels: int) -> list[str]:
+    """What differs from the official numbers of images: a subset may run, but not unnoticed."""
+    if layout.listed is not None and listed != layout.listed:
+        return [f"{layout.name} lists {listed:,} images here; the official split has {layout.listed:,}"]
+    if layout.labelled is not None and with_labels != layout.labelled:
+        return [
+            f"{layout.name} has {with_labels:,} images with labels here; the official split has {layout.labelled:,}"
+        ]
+    return []
+
+
+def check_protocol(dataset: str, protocol: str, known: Iterable[str], hint: str = "") -> None:
+    known = list(known)
+    if protocol not in known:
+        raise UnknownName(f"protocol of {dataset}", protocol, known, f"There are: {', '.join(known)}. {hint}")

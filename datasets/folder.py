@@ -1,0 +1,81 @@
+"""`folder`: your own images and a labels.csv. `--dataset folder:NAME` is <data-root>/NAME; absolute paths work as well.
+
+labels.csv, in UTF-8: a header `image,CLASS,CLASS,…` and a line for each image, with its path from the folder and then 1
+(present), 0 (absent) or -1 (don't count) for each class:
+
+    image,dog,potted plant
+    a.jpg,1,0
+    more/b.png,0,-1
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tta_bench import hookimpl
+from tta_bench.datasets._photos import Photos
+from tta_bench.errors import BadData, DataMissing
+
+LABELS = "labels.csv"
+VALUES = {"1": 1, "0": 0, "-1": -1}
+
+
+class Folder(Photos):
+    """Every image that labels.csv lists, in its order; those without a positive label too."""
+
+    name: ClassVar[str] = "folder"
+
+    @classmethod
+    def open(cls, root: Path, protocol: str = "default") -> Self:
+        """`protocol` names the folder; without one it is the data root itself."""
+        folder = root if protocol == "default" else root / Path(protocol).expanduser()
+        if not (folder / LABELS).is_file():
+            raise DataMissing(
+                f"folder: no {LABELS} in {folder}. Write --dataset folder:NAME for <data-root>/NAME or "
+                f"folder:/an/absolute/path; {LABELS} begins with image,CLASS,CLASS,… and has 1, 0 or -1 for each image"
+            )
+        class_names, images, rows = _read(folder / LABELS)
+        files = [folder / image for image in images]
+        return cls(class_names, images, files, np.array(rows, np.int8))
+
+
+def _read(file: Path) -> tuple[list[str], list[str], list[list[int]]]:
+    """Class names, images and label rows of a labels.csv."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:  # spreadsheets put a byte order mark first
+            reader = csv.reader(lines)
+            header = [cell.strip() for cell in next(reader, [])]
+            class_names = header[1:]
+            if header[:1] != ["image"] or not all(class_names) or not class_names:
+                raise BadData(f"{file}: the first line must be image,CLASS,CLASS,… with commas")
+            if len(set(class_names)) < len(class_names):
+                twice = next(name for name in class_names if class_names.count(name) > 1)
+                raise BadData(f"{file}: class '{twice}' is there twice")
+            rows: dict[str, list[int]] = {}
+            for cells in reader:
+                if not any(cell.strip() for cell in cells):
+                    continue
+                where = f"{file}, line {reader.line_num}"
+                image, values = cells[0].strip().replace("\\", "/"), [cell.strip() for cell in cells[1:]]
+                if len(values) != len(class_names):
+                    raise BadData(f"{where}: {len(values)} labels for {len(class_names)} classes")
+                wrong = next((value for value in values if value not in VALUES), None)
+                if wrong is not None:
+                    raise BadData(f"{where}: '{wrong}' is not 1, 0 or -1")
+                if image in rows:
+                    raise BadData(f"{where}: {image} is there twice")
+                rows[image] = [VALUES[value] for value in values]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadData(f"{file}: can't be read: {getattr(error, 'strerror', None) or error}") from error
+    if not rows:
+        raise BadData(f"{file}: lists no image")
+    return class_names, list(rows), list(rows.values())
+
+
+@hookimpl
+def ttabench_datasets() -> list[type]:
+    return [Folder]

@@ -1,0 +1,179 @@
+"""`voc2007` (test) and `voc2012` (val): PASCAL VOC photos, 20 classes, with a choice of what "difficult" means.
+
+A class is *difficult* in an image when all its objects there carry that flag. A protocol is made of parts, joined by +:
+
+    ignore | negative | positive    what a difficult class counts as (the first is the default)
+    words | raw                     "dining table" or VOC's own `diningtable`
+    all | labelled                  all images, or only those with at least one positive
+
+`default` is ignore+words+all, which is how the challenge itself evaluates; `mltta` is negative+raw+labelled, as in the
+released ML-TTA code.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from tta_bench import hookimpl
+from tta_bench.datasets._layout import VOC2007, VOC2012, Layout, listed_file, read_lines
+from tta_bench.datasets._photos import Labels, Photos, check_protocol, count_warnings, labelled
+from tta_bench.errors import BadData, UsageError
+
+WORDS = {
+    "aeroplane": "aeroplane",
+    "bicycle": "bicycle",
+    "bird": "bird",
+    "boat": "boat",
+    "bottle": "bottle",
+    "bus": "bus",
+    "car": "car",
+    "cat": "cat",
+    "chair": "chair",
+    "cow": "cow",
+    "diningtable": "dining table",
+    "dog": "dog",
+    "horse": "horse",
+    "motorbike": "motorbike",
+    "person": "person",
+    "pottedplant": "potted plant",
+    "sheep": "sheep",
+    "sofa": "sofa",
+    "train": "train",
+    "tvmonitor": "tv monitor",
+}
+CLASSES = tuple(WORDS)
+PLACE = {name: c for c, name in enumerate(CLASSES)}
+PRESENT, DIFFICULT, ABSENT = 1, 0, -1  # as in VOC's own ImageSets/Main/<class>_<split>.txt
+
+CHOICES = {
+    "difficult": ("ignore", "negative", "positive"),
+    "names": ("words", "raw"),
+    "images": ("all", "labelled"),
+}
+PRESETS = {"default": "ignore+words+all", "mltta": "negative+raw+labelled"}
+COUNTS_AS = {"ignore": -1, "negative": 0, "positive": 1}
+
+
+def parse_protocol(dataset: str, protocol: str) -> dict[str, str]:
+    """The choice made of each kind."""
+    axis_of = {option: axis for axis, options in CHOICES.items() for option in options}
+    chosen: dict[str, str] = {}
+    for part in PRESETS.get(protocol, protocol).split("+"):
+        check_protocol(dataset, part, (*PRESETS, *axis_of), "All but the first two can be joined: negative+raw.")
+        if part in PRESETS:
+            raise UsageError(f"protocol {protocol} of {dataset}: {part} stands for {PRESETS[part]} and can't be joined")
+        if chosen.setdefault(axis_of[part], part) != part:
+            raise UsageError(f"protocol {protocol} of {dataset}: {chosen[axis_of[part]]} and {part} exclude each other")
+    return {axis: chosen.get(axis, options[0]) for axis, options in CHOICES.items()}
+
+
+class _VOC(Photos):
+    layout: ClassVar[Layout]
+
+    @classmethod
+    def open(cls, root: Path, protocol: str = "default") -> Self:
+        choice = parse_protocol(cls.name, protocol)
+        folder, parts = cls.layout.find(root)
+        ids = [Path(listed_file(line)).stem for line in read_lines(parts["list"])]
+        flags, warnings = read_flags(folder, parts["list"], ids)
+        labels = np.where(flags == DIFFICULT, COUNTS_AS[choice["difficult"]], flags == PRESENT).astype(np.int8)
+        warnings = count_warnings(cls.layout, len(ids), len(ids)) + warnings
+        kept = labelled(labels) if choice["images"] == "labelled" else np.arange(len(ids))
+        return cls(
+            CLASSES if choice["names"] == "raw" else tuple(WORDS.values()),
+            [ids[i] for i in kept],
+            [parts["images"] / f"{ids[i]}.jpg" for i in kept],
+            labels[kept],
+            warnings,
+        )
+
+
+class VOC2007Test(_VOC):
+    """4,952 images."""
+
+    name: ClassVar[str] = "voc2007"
+    layout: ClassVar[Layout] = VOC2007
+
+
+class VOC2012Val(_VOC):
+    """5,823 images."""
+
+    name: ClassVar[str] = "voc2012"
+    layout: ClassVar[Layout] = VOC2012
+
+
+# ----------------------------------------------------------------------------------------------------------- flags
+
+
+def read_flags(folder: Path, split_list: Path, ids: Sequence[str]) -> tuple[Labels, list[str]]:
+    """PRESENT, DIFFICULT or ABSENT for each image and class, [N, 20], and what is odd about them.
+
+    VOC states them twice: in a file per class beside the split's list, and object by object in Annotations/. The class
+    files are what the challenge's evaluation reads, so they win; the annotations are used where those are not there.
+    """
+    class_files = [split_list.with_name(f"{name}_{split_list.stem}.txt") for name in CLASSES]
+    annotations = folder / "Annotations"
+    if all(file.is_file() for file in class_files):
+        flags = np.stack([_read_class_file(file, ids) for file in class_files], axis=1)  # [N, 20]
+        return flags, _disagreement(flags, annotations, ids)
+    if annotations.is_dir():
+        return np.stack([_read_annotation(annotations / f"{image_id}.xml") for image_id in ids]), []
+    missing = next(file for file in class_files if not file.is_file())
+    raise BadData(f"{folder}: no labels: neither {missing} nor {annotations} is there")
+
+
+def _read_class_file(file: Path, ids: Sequence[str]) -> Labels:
+    """Lines such as `000012 -1`, in any order, [N]."""
+    flag_of: dict[str, int] = {}
+    for number, line in enumerate(read_lines(file), 1):
+        image_id, *flag = line.split()
+        if flag not in (["1"], ["0"], ["-1"]):
+            raise BadData(f"{file}: entry {number} is '{line}'; expected an image and 1, 0 or -1")
+        flag_of[image_id] = int(flag[0])
+    for image_id in ids:
+        if image_id not in flag_of:
+            raise BadData(f"{file}: image {image_id} of the split is not in it")
+    return np.array([flag_of[image_id] for image_id in ids], np.int8)
+
+
+def _read_annotation(file: Path) -> Labels:
+    """One image's flags from its objects, [20]."""
+    flags = np.full(len(CLASSES), ABSENT, np.int8)
+    try:
+        objects = ElementTree.parse(file).getroot().findall("object")  # a person's `part`s are deeper: not objects
+    except FileNotFoundError:
+        raise BadData(f"{file}: no such file") from None
+    except ElementTree.ParseError as error:
+        raise BadData(f"{file}: not readable as XML: {error}") from error
+    for item in objects:
+        name = (item.findtext("name") or "").strip()
+        if name not in PLACE:
+            raise BadData(f"{file}: unknown class '{name}'")
+        difficult = (item.findtext("difficult") or "0").strip() == "1"
+        flags[PLACE[name]] = max(flags[PLACE[name]], DIFFICULT if difficult else PRESENT)
+    return flags
+
+
+def _disagreement(flags: Labels, annotations: Path, ids: Sequence[str]) -> list[str]:
+    """The two sources should say the same; where they don't, that is worth a line."""
+    differing: list[str] = []
+    for image_id, own in zip(ids, flags, strict=True):
+        file = annotations / f"{image_id}.xml"
+        if file.is_file() and not np.array_equal(own, _read_annotation(file)):
+            differing.append(image_id)
+    if not differing:
+        return []
+    return [
+        f"{annotations.parent}: {len(differing):,} images are labelled differently in Annotations and in "
+        f"ImageSets/Main, the first is {differing[0]}; ImageSets/Main is used"
+    ]
+
+
+@hookimpl
+def ttabench_datasets() -> list[type]:
+    return [VOC2007Test, VOC2012Val]

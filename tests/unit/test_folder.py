@@ -1,0 +1,96 @@
+"""`folder`: somebody's own images and a labels.csv, as spreadsheets write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.dataset_fixtures import make_folder, photo
+from tta_bench.datasets.folder import Folder
+from tta_bench.errors import BadData, DataMissing
+
+
+def test_by_name_by_path_and_as_the_root_itself(tmp_path: Path) -> None:
+    place = make_folder(tmp_path / "mine")
+    for dataset in (Folder.open(tmp_path, "mine"), Folder.open(Path("/nowhere"), str(place)), Folder.open(place)):
+        assert dataset.class_names == ("dog", "potted plant")
+        assert [dataset[i].id for i in range(len(dataset))] == ["a.jpg", "more/b.jpg"]
+        assert dataset.labels.tolist() == [[1, 0], [0, -1]]
+        assert dataset[1].image.mode == "RGB"
+
+
+def test_what_spreadsheets_write(tmp_path: Path) -> None:
+    place = make_folder(tmp_path)
+    plain = Folder.open(place)
+    text = '\ufeffimage,dog,"potted plant"\r\n a.jpg , 1,0\r\n\r\nmore\\b.jpg,0,-1\r\n,,\r\n'
+    (place / "labels.csv").write_bytes(text.encode())
+    dataset = Folder.open(place)
+    assert dataset.class_names == plain.class_names
+    assert dataset.ids == plain.ids
+    assert dataset.labels.tolist() == plain.labels.tolist()
+    assert dataset.fingerprint == plain.fingerprint
+
+
+def test_the_fingerprint_is_of_the_images_and_not_of_the_labels(tmp_path: Path) -> None:
+    place = make_folder(tmp_path)
+    before = Folder.open(place).fingerprint
+    (place / "labels.csv").write_text("image,cat\na.jpg,0\nmore/b.jpg,1\n")
+    assert Folder.open(place).fingerprint == before
+    photo(place / "a.jpg", "cmyk")
+    assert Folder.open(place).fingerprint != before
+
+
+def test_no_labels_file(tmp_path: Path) -> None:
+    with pytest.raises(DataMissing, match=r"no labels.csv in .*mine\. Write --dataset folder:NAME"):
+        Folder.open(tmp_path, "mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "the first line must be image,CLASS"),
+        ("image;dog\na.jpg;1\n", "with commas"),
+        ("image,dog,\na.jpg,1,0\n", "the first line must be"),
+        ("image\na.jpg\n", "the first line must be"),
+        ("image,dog,dog\na.jpg,1,0\n", "class 'dog' is there twice"),
+        ("image,dog\n", "lists no image"),
+        ("image,dog\na.jpg,1\nmore/b.jpg,yes\n", "line 3: 'yes' is not 1, 0 or -1"),
+        ("image,dog\na.jpg,1\nmore/b.jpg\n", "line 3: 0 labels for 1 classes"),
+        ("image,dog\na.jpg,\n", "line 2: '' is not 1, 0 or -1"),
+        ("image,dog\na.jpg,1\n\na.jpg,1\n", "line 4: a.jpg is there twice"),
+    ],
+)
+def test_bad_labels_name_the_file_and_the_line(tmp_path: Path, content: str, complaint: str) -> None:
+    place = make_folder(tmp_path)
+    (place / "labels.csv").write_text(content)
+    with pytest.raises(BadData, match=rf"labels\.csv.*{complaint}"):
+        Folder.open(place)
+
+
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    place = make_folder(tmp_path)
+    (place / "labels.csv").write_bytes("image,hündchen\na.jpg,1\n".encode("latin-1"))
+    with pytest.raises(BadData, match=r"labels\.csv: can't be read"):
+        Folder.open(place)
+
+
+def test_a_missing_image(tmp_path: Path) -> None:
+    place = make_folder(tmp_path)
+    (place / "a.jpg").unlink()
+    with pytest.raises(BadData, match=r"folder: 1 of 2 images are missing, the first is .*a\.jpg"):
+        Folder.open(place)
+
+
+@pytest.mark.parametrize("kind", ["cmyk", "rotated", "line"])
+def test_odd_photos_decode(tmp_path: Path, kind: str) -> None:
+    place = make_folder(tmp_path)
+    photo(place / "a.jpg", kind)
+    assert Folder.open(place)[0].image.mode == "RGB"
+
+
+def test_a_truncated_photo_is_named(tmp_path: Path) -> None:
+    place = make_folder(tmp_path)
+    file = photo(place / "a.jpg", "truncated")
+    with pytest.raises(BadData, match=str(file)):
+        Folder.open(place)[0].load()

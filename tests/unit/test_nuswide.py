@@ -1,0 +1,122 @@
+"""NUS-WIDE: lists from Windows, concepts, images that vanished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.dataset_fixtures import make_nuswide, photo
+from tta_bench.datasets.nuswide import CONCEPTS, NUSWideTest
+from tta_bench.errors import BadData, DataMissing, UnknownName
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_nuswide(tmp_path / "nuswide")
+    return tmp_path
+
+
+def labels(dataset: NUSWideTest) -> dict[str, list[str]]:
+    return {
+        dataset[i].id: [dataset.class_names[c] for c in np.flatnonzero(dataset[i].labels)] for i in range(len(dataset))
+    }
+
+
+def test_the_81_concepts_are_in_alphabetical_order() -> None:
+    assert len(CONCEPTS) == 81
+    assert list(CONCEPTS) == sorted(set(CONCEPTS))
+
+
+@pytest.mark.parametrize("protocol", ["default", "mltta"])
+def test_labels(root: Path, protocol: str) -> None:
+    dataset = NUSWideTest.open(root, protocol)
+    assert labels(dataset) == {
+        "actor/0001_2124494179": ["person", "swimmers"],
+        "zebra/0002_1567438822": ["grass", "zebra"],
+        "actor/0004_0000000002": ["birds"],
+    }
+    assert dataset.warnings == ()
+    assert dataset[0].image.size == (40, 24)
+
+
+def test_singular_names(root: Path) -> None:
+    plural, singular = NUSWideTest.open(root), NUSWideTest.open(root, "singular")
+    assert labels(singular)["actor/0004_0000000002"] == ["bird"]
+    changed = {a: b for a, b in zip(plural.class_names, singular.class_names, strict=True) if a != b}
+    assert changed["swimmers"] == "swimmer"
+    assert all(a == f"{b}s" for a, b in changed.items())
+    assert len(set(singular.class_names)) == 81
+    assert singular.fingerprint == plural.fingerprint
+
+
+def test_unknown_protocol(root: Path) -> None:
+    with pytest.raises(UnknownName, match="Did you mean singular"):
+        NUSWideTest.open(root, "singlar")
+
+
+@pytest.mark.parametrize(("line_end", "slash"), [("\n", "/"), ("\r\n", "\\"), ("\n", "\\")])
+def test_lists_from_any_system(root: Path, tmp_path: Path, line_end: str, slash: str) -> None:
+    make_nuswide(tmp_path / "other" / "NUS-WIDE", line_end, slash)
+    other = NUSWideTest.open(tmp_path / "other")
+    assert labels(other) == labels(NUSWideTest.open(root))
+    assert other.fingerprint == NUSWideTest.open(root).fingerprint
+
+
+@pytest.mark.parametrize("folder", [".", "nus_wide"])
+def test_labels_where_the_official_archive_puts_them(tmp_path: Path, folder: str) -> None:
+    place = make_nuswide(tmp_path / folder)
+    (place / "Groundtruth").mkdir()
+    (place / "TrainTestLabels").rename(place / "Groundtruth" / "TrainTestLabels")
+    assert len(NUSWideTest.open(tmp_path)) == 3
+
+
+def test_missing_data_says_that_there_is_no_archive(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataMissing, match=r"ImageList/TestImagelist.txt .*no single official archive.*Lab for Media Search"
+    ):
+        NUSWideTest.open(tmp_path)
+
+
+def test_vanished_images_are_left_out_and_reported(root: Path) -> None:
+    (root / "nuswide/Flickr/zebra/0002_1567438822.jpg").unlink()
+    (root / "nuswide/Flickr/zebra/0003_0000000001.jpg").unlink()  # has no concept: of no interest
+    dataset = NUSWideTest.open(root)
+    assert list(labels(dataset)) == ["actor/0001_2124494179", "actor/0004_0000000002"]
+    assert labels(dataset)["actor/0004_0000000002"] == ["birds"]
+    (warning,) = dataset.warnings
+    assert "1 of 3 images with labels are not on disk" in warning
+    assert str(Path("zebra/0002_1567438822.jpg")) in warning
+
+
+def test_no_image_at_all(root: Path) -> None:
+    (root / "nuswide/Flickr").rename(root / "elsewhere")
+    (root / "nuswide/Flickr").mkdir()
+    with pytest.raises(BadData, match=r"none of the images listed in .*TestImagelist.txt"):
+        NUSWideTest.open(root)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [("1\n0\n", "2 lines for the 4 images"), ("1\n0\n2\n0\n", "entry 3 is '2'"), (None, "can't be read: No such file")],
+)
+def test_bad_labels_are_named(root: Path, content: str | None, complaint: str) -> None:
+    file = root / "nuswide/TrainTestLabels/Labels_zebra_Test.txt"
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(BadData, match=f"Labels_zebra_Test.txt: {complaint}"):
+        NUSWideTest.open(root)
+
+
+@pytest.mark.parametrize("kind", ["grayscale", "cmyk", "rotated", "line"])
+def test_odd_photos_decode(root: Path, kind: str) -> None:
+    photo(root / "nuswide/Flickr/actor/0001_2124494179.jpg", kind)
+    assert NUSWideTest.open(root)[0].image.mode == "RGB"
+
+
+def test_a_truncated_photo_is_named(root: Path) -> None:
+    file = photo(root / "nuswide/Flickr/actor/0001_2124494179.jpg", "truncated")
+    with pytest.raises(BadData, match=str(file)):
+        NUSWideTest.open(root)[0].load()
