@@ -1,0 +1,173 @@
+"""Weights files: reading them without running anything that is in them, and filling a model with what they hold."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tta_bench.errors import BadData, UsageError
+
+Weights = dict[str, Tensor]
+
+TORCH_SUFFIXES = (".pt", ".pth", ".bin")
+NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")  # in OpenAI's files
+COUNTERS = "num_batches_tracked"  # of batch norms: no feature depends on them, and not every file has them
+
+
+def read_weights(file: Path) -> Weights:
+    """The tensors of a checkpoint by name, whatever wraps them."""
+    if not file.is_file():
+        raise UsageError(f"checkpoint {file}: no such file")
+    content: Any
+    if file.suffix == ".safetensors":
+        content = _read_safetensors(file)
+    elif file.suffix in TORCH_SUFFIXES:
+        content = _read_torchscript(file) if _is_torchscript(file) else _read_torch(file)
+    else:
+        raise UsageError(f"checkpoint {file}: its name must end with .safetensors, {', '.join(TORCH_SUFFIXES)}")
+    for wrapper in ("state_dict", "model"):  # training scripts keep the epoch and the optimiser beside the weights
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
+    weights = {str(k): v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, dict) else {}
+    if not weights:
+        raise BadData(f"{file} holds no weights: a checkpoint is a table of tensors by name")
+    if all(name.startswith("module.") for name in weights):  # saved from within DistributedDataParallel
+        weights = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
+    return {name: tensor for name, tensor in weights.items() if name.rpartition(".")[2] not in NOT_WEIGHTS}
+
+
+def _read_safetensors(file: Path) -> Weights:
+    try:
+        weights: Weights = load_file(file)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadData(f"{file} is not a whole safetensors file: {_one_line(error)}") from error
+    return weights
+
+
+def _read_torch(file: Path) -> Any:
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "global" not in str(error).lower():
+            raise BadData(f"{file} is not a whole PyTorch file: {_one_line(error)}") from error
+        raise BadData(
+            f"{file} holds more than tensors, and loading it could run any code: refused. "
+            "Save the model's state_dict() alone, best as .safetensors"
+        ) from error
+    except Exception as error:  # what a broken file raises depends on the byte that is broken
+        raise BadData(f"{file} is not a whole PyTorch file: {_one_line(error)}") from error
+
+
+def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
+    """Puts the weights into the model. Raises `BadData` unless they are exactly those of its architecture."""
+    from open_clip.convert import convert_state_dict  # late, for the sake of those who have no weights
+    from open_clip.model import convert_to_custom_text_state_dict
+
+    weights = convert_state_dict(model, weights)
+    if "positional_embedding" in weights and not hasattr(model, "positional_embedding"):
+        weights = convert_to_custom_text_state_dict(weights)  # of before the text tower was a module of its own
+    wanted = model.state_dict()
+    for name in ("logit_scale", "logit_bias"):  # a number in some files, a list of one number in others
+        if name in weights and name in wanted and weights[name].numel() == wanted[name].numel():
+            weights[name] = weights[name].reshape(wanted[name].shape)
+    missing = [name for name in wanted if name not in weights and not name.endswith(COUNTERS)]
+    unknown = [name for name in weights if name not in wanted]
+    misshapen = [n for n in wanted if n in weights and weights[n].shape != wanted[n].shape]
+    faults = {"missing": missing, "of another shape": misshapen, "unknown": unknown}
+    if any(faults.values()):
+        counts = "; ".join(f"{len(names)} {fault} ({_some(names)})" for fault, names in faults.items() if names)
+        raise BadData(f"{file} is not a checkpoint of {architecture}: of its tensors {counts}")
+    model.load_state_dict(weights, strict=False)  # only counters can be missing by now
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:2]) + (", …" if len(names) > 2 else "")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+# ------------------------------------------------------------------------------------------------------ TorchScript
+# OpenAI publishes its models as TorchScript: a zip of code, of the storages' bytes and of a pickle of the objects that
+# hold the tensors. We want the tensors alone, so the code is never looked at and the objects become plain containers.
+
+
+def _is_torchscript(file: Path) -> bool:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return any(name.endswith("/constants.pkl") for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
+def _read_torchscript(file: Path) -> Weights:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            root = next(name for name in archive.namelist() if name.endswith("/data.pkl")).removesuffix("data.pkl")
+            with archive.open(f"{root}data.pkl") as objects:
+                module = _TensorUnpickler(objects, archive, f"{root}data/").load()
+    except Exception as error:  # see _read_torch
+        raise BadData(f"{file} is a TorchScript file that can't be read: {_one_line(error)}") from error
+    return dict(_named_tensors(module, ""))
+
+
+class _Module:
+    """Stands in for whatever class a TorchScript object has."""
+
+
+def _named_tensors(module: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    for name, value in vars(module).items():
+        if isinstance(value, Tensor):
+            yield prefix + name, value
+        elif isinstance(value, _Module):
+            yield from _named_tensors(value, f"{prefix}{name}.")
+
+
+def _rebuild(storage: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: Any) -> Tensor:
+    return storage.as_strided(size, stride, offset)  # checks that it stays within the storage
+
+
+_CONTAINERS: dict[tuple[str, str], Any] = {
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild,
+    ("collections", "OrderedDict"): OrderedDict,
+    ("torch.jit._pickle", "build_intlist"): list,
+    ("torch.jit._pickle", "build_tensorlist"): list,
+    ("torch.jit._pickle", "build_doublelist"): list,
+    ("torch.jit._pickle", "build_boollist"): list,
+    ("torch", "FloatStorage"): torch.float32,
+    ("torch", "HalfStorage"): torch.float16,
+    ("torch", "BFloat16Storage"): torch.bfloat16,
+    ("torch", "DoubleStorage"): torch.float64,
+    ("torch", "LongStorage"): torch.int64,
+    ("torch", "IntStorage"): torch.int32,
+    ("torch", "BoolStorage"): torch.bool,
+}
+
+
+class _TensorUnpickler(pickle.Unpickler):
+    """Knows tensors and containers, and nothing that could run."""
+
+    def __init__(self, objects: Any, archive: zipfile.ZipFile, storages: str) -> None:
+        super().__init__(objects)
+        self.archive, self.storages = archive, storages
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("__torch__"):
+            return _Module
+        if (module, name) not in _CONTAINERS:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not a tensor")
+        return _CONTAINERS[module, name]
+
+    def persistent_load(self, reference: Any) -> Tensor:
+        _, dtype, key, *_ = reference
+        return torch.frombuffer(bytearray(self.archive.read(f"{self.storages}{key}")), dtype=dtype)
