@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 from tta_bench import __version__
-from tta_bench.errors import Interrupted, TTABenchError, UnknownName, UsageError
+from tta_bench.cli_files import captions_app, data_app, pack_app
+from tta_bench.cli_options import (
+    AsJson,
+    DataRoot,
+    PluginFiles,
+    Results,
+    WithoutPlugins,
+    choice,
+    complain,
+    names,
+    registry,
+    seeds,
+)
+from tta_bench.errors import Interrupted, TTABenchError
 
 app = typer.Typer(
     help="Benchmark multi-label test-time adaptation of vision-language models.",
@@ -18,13 +31,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-PluginFiles = Annotated[
-    list[Path] | None, typer.Option("--plugin", help="Load a loose plugin file.", metavar="FILE.py")
-]
-WithoutPlugins = Annotated[list[str] | None, typer.Option("--no-plugin", help="Leave a plugin out.", metavar="NAME")]
-Results = Annotated[Path | None, typer.Option("--results", help="Where run records are kept.", metavar="DIR")]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+app.add_typer(data_app, name="data")
+app.add_typer(pack_app, name="pack")
+app.add_typer(captions_app, name="captions")
 
 
 @app.callback(invoke_without_command=True)
@@ -45,7 +54,12 @@ def run(
         str, typer.Option("--dataset", "-d", help="NAME or NAME:PROTOCOL; commas for several.")
     ] = "scenes",
     backbone: Annotated[str, typer.Option("--backbone", "-b", help="Names with commas between them.")] = "tiny",
-    prompt: Annotated[str, typer.Option(help="Prompt texts: photo or ensemble.")] = "photo",
+    prompt: Annotated[
+        str, typer.Option(help="photo, ensemble, cupl:FILE.json, coop:FILE or maple:FILE.", metavar="PROMPT")
+    ] = "photo",
+    pack: Annotated[
+        Path | None, typer.Option(help="A feature pack in place of dataset and backbone.", metavar="FILE")
+    ] = None,
     seed: Annotated[str, typer.Option(help="Numbers with commas, or a range such as 0-4.")] = "0",
     order: Annotated[str, typer.Option(help="shuffled, shuffled:K or sequential.")] = "shuffled",
     limit: Annotated[int | None, typer.Option(help="Only the first N images of the ordered stream.", min=1)] = None,
@@ -57,6 +71,9 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     precision: Annotated[str, typer.Option(help="Of the encoders: fp32, fp16 or bf16.")] = "fp32",
     checkpoint: Annotated[Path | None, typer.Option(help="Weights file for the backbone.", metavar="FILE")] = None,
+    random_weights: Annotated[
+        bool, typer.Option("--random-weights", help="The untrained backbone, to try a pipeline. Marked in records.")
+    ] = False,
     features: Annotated[str, typer.Option(help="Stored features: float16 or float32.")] = "float16",
     empty_classes: Annotated[str, typer.Option(help="A class without positives: skip, or zero.")] = "skip",
     batch_size: Annotated[int, typer.Option(help="Views per encoder forward.", min=1)] = 64,
@@ -64,7 +81,7 @@ def run(
         8, os.cpu_count() or 1
     ),
     checkpoint_seconds: Annotated[float, typer.Option(help="Save the method's state this often.", min=0.0)] = 10.0,
-    data_root: Annotated[Path | None, typer.Option(help="Where datasets are (TTABENCH_DATA).", metavar="DIR")] = None,
+    data_root: DataRoot = None,
     results: Results = None,
     plugin: PluginFiles = None,
     no_plugin: WithoutPlugins = None,
@@ -75,13 +92,15 @@ def run(
         from tta_bench import commands
 
         commands.run(
-            registry=_registry(plugin, no_plugin),
+            registry=registry(plugin, no_plugin),
+            pack=pack,
+            random_weights=random_weights,
             results=results,
             data_root=data_root,
-            methods=_names(method, "--method"),
-            datasets=_names(dataset, "--dataset"),
-            backbones=_names(backbone, "--backbone"),
-            seeds=_seeds(seed),
+            methods=names(method, "--method"),
+            datasets=names(dataset, "--dataset"),
+            backbones=names(backbone, "--backbone"),
+            seeds=seeds(seed),
             prompt=prompt,
             order=order,
             limit=limit,
@@ -89,10 +108,10 @@ def run(
             preset=preset,
             recipes=recipe or [],
             device=device,
-            precision=_choice("--precision", precision, ("fp32", "fp16", "bf16")),
+            precision=choice("--precision", precision, ("fp32", "fp16", "bf16")),
             checkpoint=checkpoint,
-            features=_choice("--features", features, ("float16", "float32")),
-            empty_classes=_choice("--empty-classes", empty_classes, ("skip", "zero")),
+            features=choice("--features", features, ("float16", "float32")),
+            empty_classes=choice("--empty-classes", empty_classes, ("skip", "zero")),
             batch_size=batch_size,
             workers=workers,
             checkpoint_seconds=checkpoint_seconds,
@@ -112,7 +131,7 @@ def list_(
     """Show what can be named in the other commands."""
     from tta_bench import listing
 
-    listing.show_plugins(_registry(plugin, no_plugin), kind, json)
+    listing.show_plugins(registry(plugin, no_plugin), kind, json)
 
 
 @app.command()
@@ -121,17 +140,22 @@ def leaderboard(
     dataset: Annotated[str | None, typer.Option(help="Only these, with commas between them.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Only these, with commas between them.")] = None,
     method: Annotated[str | None, typer.Option(help="Only these, with commas between them.")] = None,
+    random_weights: Annotated[
+        bool, typer.Option("--random-weights", help="Show runs of untrained backbones as well.")
+    ] = False,
     results: Results = None,
 ) -> None:
     """Tables of all runs: methods × datasets, one per backbone and prompt."""
     from tta_bench import listing
 
     wanted = {
-        name: _names(value, f"--{name}")
+        name: names(value, f"--{name}")
         for name, value in (("dataset", dataset), ("backbone", backbone), ("method", method))
         if value
     }
-    listing.show_leaderboard(results, _choice("--format", format_, ("console", "md", "csv", "latex", "json")), wanted)
+    listing.show_leaderboard(
+        results, choice("--format", format_, ("console", "md", "csv", "latex", "json")), wanted, random_weights
+    )
 
 
 @app.command()
@@ -160,7 +184,7 @@ def check(
     files = list(plugin or [])
     if target.endswith(".py"):
         files.append(Path(target))
-    commands.check(_registry(files, no_plugin), target)
+    commands.check(registry(files, no_plugin), target)
 
 
 @app.command()
@@ -173,7 +197,7 @@ def preview(
     size: Annotated[int, typer.Option(help="Pixels per side of a picture.", min=16)] = 128,
     seed: Annotated[int, typer.Option(help="Of the choice of images and of the views.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the PNG files.", metavar="DIR")] = Path(),
-    data_root: Annotated[Path | None, typer.Option(help="Where datasets are (TTABENCH_DATA).", metavar="DIR")] = None,
+    data_root: DataRoot = None,
     plugin: PluginFiles = None,
     no_plugin: WithoutPlugins = None,
 ) -> None:
@@ -181,7 +205,7 @@ def preview(
     from tta_bench import commands
 
     recipes = recipe or ["augmix63", "plain63", "holistic63", "crops50"]
-    commands.preview(_registry(plugin, no_plugin), dataset, recipes, output, images, size, seed, data_root)
+    commands.preview(registry(plugin, no_plugin), dataset, recipes, output, images, size, seed, data_root)
 
 
 @app.command()
@@ -194,7 +218,7 @@ def doctor(
     """Check the installation: versions, plugins, folders, device, disk, and a backbone's features."""
     from tta_bench import doctor as examination
 
-    examination.examine(_registry(plugin, no_plugin), json, _names(backbone, "--backbone"))
+    examination.examine(registry(plugin, no_plugin), json, names(backbone, "--backbone"))
 
 
 def main() -> None:
@@ -206,7 +230,7 @@ def main() -> None:
     except TTABenchError as error:
         if debug:
             raise
-        _complain(str(error))
+        complain(str(error), error.several_lines)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # `ttabench … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -214,41 +238,5 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        _complain(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
+        complain(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
         sys.exit(1)
-
-
-def _complain(message: str) -> None:
-    print(f"ttabench: {' '.join(message.split())}", file=sys.stderr)
-
-
-def _registry(files: list[Path] | None, without: list[str] | None):  # type: ignore[no-untyped-def]  # imported late
-    from tta_bench.plugins import Registry, only_from_environment
-
-    registry = Registry(files or [], without or [], only_from_environment())
-    for warning in registry.warnings:
-        _complain(f"warning: {warning}")
-    return registry
-
-
-def _names(text: str, option: str) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise UsageError(f"{option} is empty")
-    return names
-
-
-def _seeds(text: str) -> list[int]:
-    seeds: list[int] = []
-    for part in _names(text, "--seed"):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise UsageError(f"--seed {text}: write a number, several with commas, or a range such as 0-4")
-        seeds += range(int(first), int(last or first) + 1)
-    return seeds
-
-
-def _choice(option: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise UnknownName(f"value of {option}", value, choices, f"Choose one of {', '.join(choices)}.")
-    return value

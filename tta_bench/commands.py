@@ -9,7 +9,7 @@ from typing import cast
 
 from tta_bench import hyperparameters, metrics, paths
 from tta_bench.encoding import EncodingOptions
-from tta_bench.errors import PluginError, UnknownName, UsageError
+from tta_bench.errors import DataMissing, PluginError, UnknownName, UsageError, WeightsMissing
 from tta_bench.features import FeatureType
 from tta_bench.interfaces import Method
 from tta_bench.plugins import Registry
@@ -23,6 +23,8 @@ from tta_bench.stream import stream_order
 def run(
     *,
     registry: Registry,
+    pack: Path | None,
+    random_weights: bool,
     results: Path | None,
     data_root: Path | None,
     methods: Sequence[str],
@@ -48,12 +50,15 @@ def run(
     reporter = Terminal()
     classes = _methods(registry, methods, reporter)
     # Whatever is misspelt fails here, before anything is loaded.
-    PromptSet.named(prompt, ())
     stream_order((), order, 0)
-    for dataset in datasets:
-        registry.find("datasets", dataset.partition(":")[0])
-    for backbone in backbones:
-        registry.find("backbones", backbone)
+    if pack is None:
+        PromptSet.named(prompt, ())
+        for dataset in datasets:
+            registry.find("datasets", dataset.partition(":")[0])
+        for backbone in backbones:
+            registry.find("backbones", backbone.partition(":")[0])
+    else:
+        datasets, backbones = ["pack"], ["pack"]  # the pack knows its own names
     own_settings = _own_settings(classes, hyperparameters.parse_settings(settings))
     own_recipes = _own_recipes(classes, recipes)
     bench = Bench(
@@ -80,10 +85,73 @@ def run(
             recipes=own_recipes[name],
             precision=precision,
             checkpoint=checkpoint,
+            random_weights=random_weights,
+            pack=pack,
             empty_classes=cast(metrics.Empty, empty_classes),
         )
-        record, already = bench.run(spec, force)
+        try:
+            record, already = bench.run(spec, force)
+        except (DataMissing, WeightsMissing):
+            raise
+        except UsageError as refusal:
+            if list(methods) != ["all"]:
+                raise
+            reporter.line(f"ttabench: {name} left out: {refusal}")  # `all` means all that can run here
+            continue
         print(_line(record, already), flush=True)
+
+
+def export_pack(
+    registry: Registry,
+    file: Path,
+    dataset: str,
+    backbone: str,
+    recipes: Sequence[str],
+    prompts: Sequence[str],
+    seed: int,
+    precision: str,
+    checkpoint: Path | None,
+    data_root: Path | None,
+) -> None:
+    from tta_bench.packing import export
+    from tta_bench.views import parse_recipe
+
+    views = [parse_recipe(name) for name in recipes]
+    bench = Bench(registry, paths.runs(), paths.store(), data_root or paths.data(), Terminal())
+    spec = RunSpec("", dataset, backbone, precision=precision, checkpoint=checkpoint, seed=seed)
+    encoder, images = bench.backbone(spec), bench.dataset(dataset)
+    pack = export(
+        file,
+        dataset=images,
+        backbone=encoder,
+        recipes=views,
+        prompts=[PromptSet.named(name, images.class_names) for name in prompts],
+        store=bench.store,
+        encoding=bench.encoding,
+        reporter=bench.reporter,
+        seed=seed,
+        dataset_name=dataset,
+        backbone_name=backbone,
+        notes={"precision": precision},
+    )
+    print(f"{file}: {len(pack)} images, {', '.join(pack.recipes)}")
+
+
+def build_captions(
+    registry: Registry,
+    source: str,
+    dataset: str,
+    backbone: str,
+    output: Path,
+    checkpoint: Path | None,
+    data_root: Path | None,
+) -> None:
+    from tta_bench import captions
+
+    bench = Bench(registry, paths.runs(), paths.store(), data_root or paths.data(), Terminal())
+    encoder = bench.backbone(RunSpec("", dataset, backbone, checkpoint=checkpoint))
+    count, digest = captions.build(source, bench.dataset(dataset).class_names, encoder, output)
+    print(f"{output}: {count} captions, digest {digest[:12]}; use it with --set captions={output}")
 
 
 def preview(

@@ -88,6 +88,10 @@ class EncodedViews:
                 raise
             raise StoreError("a rendering process died (out of memory or shared memory?): try --workers 0") from error
 
+    @property
+    def preprocess(self) -> Preprocess:
+        return self.backbone.preprocess
+
     def read(self, index: int) -> Tensor:
         """Unit-norm features [V, D] of image `index`."""
         return self.entry.read(index)

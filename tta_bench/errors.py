@@ -10,6 +10,7 @@ class TTABenchError(Exception):
     """Something that the user can mend; its message is all that they need to see."""
 
     exit_code = 1
+    several_lines = False  # most are one line; what tells several ways on puts each on a line of its own
 
 
 class UsageError(TTABenchError):
@@ -37,6 +38,8 @@ class DataMissing(UsageError):
 
 class WeightsMissing(UsageError):
     """The backbone's weights are not on this machine; the message says how to get them."""
+
+    several_lines = True
 
 
 class BadData(TTABenchError):

@@ -149,6 +149,7 @@ class Task:
     rng: torch.Generator = field(default_factory=_default_rng)  # checkpointed by the runner
     device: str = "cpu"
     reward_text: Tensor | None = None  # [C, D'] of the second backbone, if the method asked for one
+    captions: tuple[Tensor, Tensor] | None = None  # embeddings [M, D] and label-list lengths [M], for ML-TTA
 
 
 @dataclass
@@ -186,6 +187,10 @@ class Method(ABC):
         """Name of a backbone whose features of the original and of recipes["views"] arrive as x["reward"] [1+V, D']
         and whose class prototypes arrive as task.reward_text [C, D']."""
         return None
+
+    def digests(self) -> Mapping[str, str]:
+        """Digests of files that the method reads, by name: part of the config identity."""
+        return {}
 
     @abstractmethod
     def start(self, task: Task) -> None:

@@ -48,10 +48,17 @@ def _print_table(columns: Mapping[str, str], plugins: Sequence[Plugin]) -> None:
 # ---------------------------------------------------------------------------------------------------- leaderboard
 
 
-def show_leaderboard(results: Path | None, format_: str, wanted: Mapping[str, Sequence[str]]) -> None:
+def show_leaderboard(
+    results: Path | None, format_: str, wanted: Mapping[str, Sequence[str]], random_weights: bool = False
+) -> None:
     from tta_bench import leaderboard
 
     runs = _load_all(results)
+    if not random_weights:
+        untrained = sum(run.random_weights for run in runs)
+        runs = [run for run in runs if not run.random_weights]
+        if untrained:
+            print(f"ttabench: {untrained} runs of untrained backbones left out (--random-weights)", file=sys.stderr)
     for field, values in wanted.items():
         known = {getattr(run, field) for run in runs}
         for value in values:
@@ -88,8 +95,10 @@ def _load_all(results: Path | None) -> list[RunRecord]:
 
 
 def show_run(results: Path | None, name: str, as_json: bool) -> None:
-    record = _find(results, name)
-    content = record.to_json()
+    show_mapping(_find(results, name).to_json(), as_json)
+
+
+def show_mapping(content: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(content, indent=1, ensure_ascii=False))
         return

@@ -126,7 +126,12 @@ class Registry:
         return cast("type[Dataset]", self._load("datasets", name))
 
     def backbone(self, name: str) -> type[Backbone]:
-        return cast("type[Backbone]", self._load("backbones", name))
+        """NAME, or NAME:ARGUMENT for a plugin that makes backbones to order with its `named(argument)`."""
+        plain, colon, argument = name.partition(":")
+        cls = self._load("backbones", plain)
+        if colon and not hasattr(cls, "named"):
+            raise UsageError(f"backbone '{plain}' takes nothing behind a colon")
+        return cast("type[Backbone]", cls.named(argument) if colon else cls)
 
     def _load(self, kind: Kind, name: str) -> Any:
         plugin = self.find(kind, name)

@@ -62,6 +62,7 @@ class RunRecord:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     created: str = ""
+    random_weights: bool = False  # the backbone was untrained: tables leave such runs out unless asked
     folder: Path | None = None  # where it was read from or written to; not in the file
 
     @property

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tta_bench.encoding import EncodedViews, render
+from tta_bench.encoding import render
 from tta_bench.errors import UsageError
 from tta_bench.interfaces import Dataset, Observation
+from tta_bench.sources import StoredViews
 from tta_bench.views import Original
 
 
@@ -60,9 +61,9 @@ class Stream:
 
 def observations(
     stream: Stream,
-    image: EncodedViews,
-    views: Mapping[str, EncodedViews],
-    reward: Sequence[EncodedViews],
+    image: StoredViews,
+    views: Mapping[str, StoredViews],
+    reward: Sequence[StoredViews],
     start: int,
     device: str,
 ) -> Iterator[Observation]:
@@ -75,11 +76,11 @@ def observations(
         yield Observation(position, image.read(index)[0].to(device), features, _pixels(image, views, index, device))
 
 
-def _pixels(image: EncodedViews, views: Mapping[str, EncodedViews], index: int, device: str) -> Callable[[str], Tensor]:
+def _pixels(image: StoredViews, views: Mapping[str, StoredViews], index: int, device: str) -> Callable[[str], Tensor]:
     """Renders the views of one image again: for methods that go through the image encoder themselves."""
 
     def load(role: str) -> Tensor:
         encoded = image if role == Original().name else views[role]
-        return render(encoded.dataset, index, encoded.recipe, encoded.seed, encoded.backbone.preprocess).to(device)
+        return render(encoded.dataset, index, encoded.recipe, encoded.seed, encoded.preprocess).to(device)
 
     return load

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.dataset_fixtures import build
 from tta_bench.interfaces import Backbone, Dataset, PromptTunable
 from tta_bench.plugins import Registry
 
@@ -16,12 +17,19 @@ REGISTRY = Registry()
 
 @pytest.fixture(params=REGISTRY.names("datasets"))
 def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Dataset:
+    build(request.param, tmp_path)
     return REGISTRY.dataset(request.param).open(tmp_path)
 
 
-@pytest.fixture(params=REGISTRY.names("backbones"), scope="module")
-def backbone(request: pytest.FixtureRequest) -> Backbone:
-    return REGISTRY.backbone(request.param).load("cpu")
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    """The one whose weights are everywhere; test_backbones.py has small models of every family."""
+    return REGISTRY.backbone("tiny").load("cpu")
+
+
+@pytest.mark.parametrize("name", REGISTRY.names("backbones"))
+def test_backbones_can_be_imported_and_say_who_they_are(name: str) -> None:
+    assert REGISTRY.backbone(name).name == name
 
 
 def test_samples(dataset: Dataset) -> None:

@@ -58,7 +58,7 @@ def reachable(value: Any, depth: int = 4) -> list[Any]:
 
 
 def test_observations_carry_features_and_no_labels(toy_bench: Bench) -> None:
-    dataset, backbone = toy_bench.dataset("toy"), toy_bench.backbone("toyclip", "fp32")
+    dataset, backbone = toy_bench.dataset("toy"), toy_bench.backbone(RunSpec("clip", backbone="toyclip"))
     stream = Stream.of(dataset, "shuffled", 0, 5)
     encoded = [
         EncodedViews(toy_bench.store, dataset, backbone, recipe, 0, EncodingOptions(workers=0))

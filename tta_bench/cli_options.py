@@ -1,0 +1,62 @@
+"""Options and small parsers that several commands share. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tta_bench.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from tta_bench.plugins import Registry
+
+PluginFiles = Annotated[
+    list[Path] | None, typer.Option("--plugin", help="Load a loose plugin file.", metavar="FILE.py")
+]
+WithoutPlugins = Annotated[list[str] | None, typer.Option("--no-plugin", help="Leave a plugin out.", metavar="NAME")]
+Results = Annotated[Path | None, typer.Option("--results", help="Where run records are kept.", metavar="DIR")]
+DataRoot = Annotated[
+    Path | None, typer.Option("--data-root", help="Where datasets are (TTABENCH_DATA).", metavar="DIR")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def complain(message: str, several_lines: bool = False) -> None:
+    """To stderr. A plugin's exception may hold line breaks, which would hide that it is one message."""
+    print(f"ttabench: {message.strip() if several_lines else ' '.join(message.split())}", file=sys.stderr)
+
+
+def registry(files: list[Path] | None, without: list[str] | None) -> Registry:
+    """The plugins that a command sees; what is odd about them is said at once."""
+    from tta_bench.plugins import Registry, only_from_environment
+
+    found = Registry(files or [], without or [], only_from_environment())
+    for warning in found.warnings:
+        complain(f"warning: {warning}")
+    return found
+
+
+def names(text: str, option: str) -> list[str]:
+    found = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not found:
+        raise UsageError(f"{option} is empty")
+    return found
+
+
+def seeds(text: str) -> list[int]:
+    seeds: list[int] = []
+    for part in names(text, "--seed"):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"--seed {text}: write a number, several with commas, or a range such as 0-4")
+        seeds += range(int(first), int(last or first) + 1)
+    return seeds
+
+
+def choice(option: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise UnknownName(f"value of {option}", value, choices, f"Choose one of {', '.join(choices)}.")
+    return value
