@@ -223,6 +223,8 @@ def doctor(
 
 def main() -> None:
     """Entry point: errors that a user can mend become one line and an exit code."""
+    # Two OpenMP threads that spin for each other on a busy machine encode twenty times slower; sleeping ones don't.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # must stand before torch is imported
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:

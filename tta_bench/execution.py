@@ -86,13 +86,14 @@ class Run:
         self.bench, self.spec, self.counts = bench, spec, Counts()
         cls = bench.registry.method(spec.method)
         self.method, self.tag = hyperparameters.build(cls, spec.settings, spec.preset)
+        self.files = dict(self.method.digests())  # refuses at once when a file or a second model is missing
         self.recipes = _recipes(self.method, spec.recipes)
         self.source = bench.source(spec)
         self.source.check(self.method, self.recipes)
         second = self.method.second_backbone()
-        self.reward = (
-            None if second is None else bench.source(dataclasses.replace(spec, backbone=second, checkpoint=None))
-        )
+        # A reward model reads the words, whatever context the student starts from.
+        rewarding = dataclasses.replace(spec, backbone=second or "", checkpoint=None, prompt="photo")
+        self.reward = None if second is None else bench.source(rewarding)
         self.dataset = self.source.dataset
         self.stream = Stream.of(self.dataset, spec.order, spec.seed, spec.limit)
 
@@ -132,11 +133,13 @@ class Run:
         parts: dict[str, Any] = {
             "method": self.method.name,
             "version": self.method.version,
-            "hyper_parameters": records.as_plain(hyperparameters.values_of(self.method)),
+            "hyper_parameters": records.as_plain(
+                {k: v for k, v in hyperparameters.values_of(self.method).items() if k not in self.files}
+            ),  # of a file counts what is in it, not where it lies
             "recipes": {role: repr(recipe) for role, recipe in sorted(self.recipes.items())},
         }
-        if self.method.digests():
-            parts["files"] = dict(self.method.digests())
+        if self.files:
+            parts["files"] = self.files
         if self.reward is not None:
             parts["second_backbone"] = {
                 "name": self.reward.backbone_name,
