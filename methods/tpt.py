@@ -1,0 +1,57 @@
+"""TPT: test-time prompt tuning by the entropy of the mean prediction over confident views.
+
+Shu et al., "Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models", NeurIPS 2022. Where the
+paper and the released code differ, this follows the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tta_bench import hookimpl
+from tta_bench.functional import select_confident, stack_views
+from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, marginal_entropy
+from tta_bench.views import AugMix
+
+
+@dataclass
+class TPT(Method):
+    """Per image: tune the context on its most confident views, then score the image itself with the tuned prompt."""
+
+    name: ClassVar[str] = "tpt"
+    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63)}
+    tunes_prompts: ClassVar[bool] = True
+
+    lr: float = 5e-3  # of AdamW
+    steps: int = 1  # per image; 0 is zero-shot
+    keep: float = 0.1  # share of views kept: those of lowest entropy
+    weight_decay: float = 0.01  # of AdamW
+
+    def start(self, task: Task) -> None:
+        self.scale = task.scale
+        self.tower = ContextTower(task)
+
+    def step(self, x: Observation) -> Tensor:
+        text = self.tune(stack_views(x.image, x.views.get("views")))
+        return (self.scale * text.features @ x.image).detach()
+
+    def tune(self, views: Tensor) -> ClassText:
+        """c ← AdamW(c, ∇_c H(mean_{v∈S} softmax(s f_v T(c)ᵀ))) from c₀, over views [V, D]."""
+        text, adamw = self.tower.initial, AdamW(self.lr, self.weight_decay)
+        kept = select_confident(self.scale * views @ text.features.detach().T, self.keep)  # S: chosen once, with c₀
+        for remaining in reversed(range(self.steps)):
+            with torch.enable_grad():
+                loss = marginal_entropy(self.scale * views[kept] @ text.features.T)
+            text = self.tower(adamw(text.context, text.gradient(loss)), tunable=remaining > 0)
+        return text
+
+
+@hookimpl
+def ttabench_methods() -> list[type[Method]]:
+    return [TPT]

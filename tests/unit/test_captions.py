@@ -1,0 +1,237 @@
+"""Caption corpora for ML-TTA, and generated images for DiffTPT."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from tta_bench import captions
+from tta_bench.captions import Corpus, class_of_words, named_classes, read_coco, read_text, template_corpus
+from tta_bench.errors import BadData, UsageError
+from tta_bench.files import digest
+from tta_bench.generated import Generated
+from tta_bench.interfaces import Preprocess, Task
+from tta_bench.methods.difftpt import DiffTPT
+from tta_bench.methods.mltta import MLTTA
+from tta_bench.synonyms import plural
+
+COCO = ("person", "dog", "hot dog", "couch", "traffic light", "wine glass", "knife")
+
+
+class Words:
+    """A backbone whose text features are sums of random word vectors."""
+
+    name = "words"
+    fingerprint = "words-1"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        return torch.stack([normalize(sum((self._word(w) for w in t.split()), torch.zeros(16)), dim=0) for t in texts])
+
+    def _word(self, word: str) -> Tensor:
+        seed = self.seed + sum(ord(c) << (3 * i) for i, c in enumerate(word[:12]))
+        return torch.randn(16, generator=torch.Generator().manual_seed(seed))
+
+
+def make_task(names: Sequence[str] = COCO, backbone: Words | None = None) -> Task:
+    backbone = backbone or Words()
+    text = backbone.encode_texts(names)
+    return Task(names, text, text[:, None], 10.0, encode_texts=backbone.encode_texts)
+
+
+# -------------------------------------------------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("A man and a woman walk their dogs.", ["person", "person", "dog"]),  # repetitions stay
+        ("A hot dog on a plate", ["hot dog"]),  # and is no dog
+        ("Two hot dogs, one dog", ["hot dog", "dog"]),
+        ("Children on a sofa with wineglasses", ["person", "couch", "wine glass"]),
+        ("traffic lights; TRAFFIC LIGHT!", ["traffic light", "traffic light"]),
+        ("knives", ["knife"]),
+        ("an empty street", []),
+        ("", []),
+    ],
+)
+def test_classes_that_a_caption_names(caption: str, expected: list[str]) -> None:
+    assert list(named_classes(caption, class_of_words(COCO))) == expected
+
+
+def test_words_for_classes() -> None:
+    words = class_of_words(["chair", "dining_table", "sofa", "couch"])
+    assert words["dining table"] == words["diningtable"] == words["dining tables"] == "dining_table"
+    assert words["sofa"] == "couch"  # the later class has a shared word
+    assert [plural(w) for w in ("dog", "bus", "knife", "toy", "pony", "wine glass")] == [
+        *("dogs", "buses", "knives", "toys", "ponies", "wine glasses")
+    ]
+
+
+def test_text_files(tmp_path: Path) -> None:
+    file = tmp_path / "captions.txt"
+    file.write_text("A man rides.\tman,woman\n\nnothing\tunicorn\nA dog.\t dog , puppy,sofa\n", encoding="utf-8")
+    corpus = read_text(file, COCO)
+    assert corpus == Corpus(("A man rides.", "A dog."), (("person", "person"), ("dog", "dog", "couch")))
+    file.write_text("no tab here\n")
+    with pytest.raises(BadData, match="line 1: no tab"):
+        read_text(file, COCO)
+    file.write_text("x\tunicorn\n")
+    with pytest.raises(BadData, match="no caption names a class"):
+        read_text(file, COCO)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadData, match="not UTF-8"):
+        read_text(file, COCO)
+    with pytest.raises(UsageError, match="No such file"):
+        read_text(tmp_path / "nowhere.txt", COCO)
+
+
+def test_coco_captions(tmp_path: Path) -> None:
+    file = tmp_path / "captions_val2014.json"
+    annotations = [
+        {"image_id": 1, "id": i, "caption": c} for i, c in enumerate(["Two dogs\n sit.", "A sky.", "A couch"])
+    ]
+    file.write_text(json.dumps({"images": [], "annotations": annotations}))
+    assert read_coco(file, COCO) == Corpus(("Two dogs sit.", "A couch"), (("dog",), ("couch",)))
+    for content in ("{}", '{"annotations": [{"id": 1}]}', "[", "[1]"):
+        file.write_text(content)
+        with pytest.raises(BadData, match="not a COCO captions file"):
+            read_coco(file, COCO)
+
+
+# ----------------------------------------------------------------------------------------------------- templates
+
+
+def test_template_corpus() -> None:
+    corpus = template_corpus(COCO)
+    assert corpus == template_corpus(COCO[::-1])  # the order of the classes does not matter
+    assert len(set(corpus.texts)) == len(corpus.texts)
+    sizes = [len(labels) for labels in corpus.labels]
+    assert {1, 2, 3, 4} == set(sizes)
+    assert all(len(set(labels)) == len(labels) for labels in corpus.labels)
+    assert all(label in text for text, labels in zip(corpus.texts, corpus.labels, strict=True) for label in labels)
+    partners = {other for labels in corpus.labels if "dog" in labels for other in labels}
+    assert partners == set(COCO)
+    assert {len(labels) for labels in template_corpus(["one"]).labels} == {1}
+    assert {len(labels) for labels in template_corpus(["one", "two"]).labels} == {1, 2}
+
+
+def test_the_template_corpus_stays_what_it_is() -> None:
+    """Another corpus under the same version would mix two in one table: raise TEMPLATE_VERSION with it."""
+    corpus = template_corpus(COCO)
+    assert digest([list(corpus.texts), [list(x) for x in corpus.labels]])[:16] == "506adc0da9fd2e54"
+    assert captions.TEMPLATE_VERSION == "1"
+
+
+# --------------------------------------------------------------------------------------------------------- files
+
+
+def test_build_and_load(tmp_path: Path) -> None:
+    file, backbone = tmp_path / "corpus.safetensors", Words()
+    made: Any = backbone
+    count, own_digest = captions.build("template", COCO, made, file)
+    again = captions.build("template", COCO, made, tmp_path / "again.safetensors")
+    assert again == (count, own_digest)
+    task = make_task()
+    embeddings, sizes = captions.load(file, task)
+    expected, lengths = template_corpus(COCO).encode(backbone.encode_texts)
+    assert torch.equal(embeddings, expected)
+    assert torch.equal(sizes, lengths)
+    assert len(embeddings) == count
+    assert MLTTA(captions=str(file)).digests() == {"captions": own_digest}
+    assert MLTTA().digests() == {"captions": "template 1"}
+    assert MLTTA(captions=(embeddings, sizes)).digests() != MLTTA(captions=(embeddings, sizes + 1)).digests()
+    text = tmp_path / "own.txt"
+    text.write_text("A man.\tman\n")
+    assert captions.build(str(text), COCO, made, file)[0] == 1
+
+
+def test_a_corpus_for_something_else_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "corpus.safetensors"
+    made: Any = Words()
+    captions.build("template", COCO, made, file)
+    with pytest.raises(BadData, match="other classes"):
+        captions.load(file, make_task(COCO[::-1]))
+    with pytest.raises(BadData, match="another backbone \\(words\\)"):
+        captions.load(file, make_task(backbone=Words(seed=1)))
+    narrow = make_task()
+    narrow.text = narrow.text[:, :8]
+    with pytest.raises(BadData, match="another backbone"):
+        captions.load(file, narrow)
+    file.write_bytes(b"nonsense")
+    with pytest.raises(BadData, match="not a caption corpus"):
+        captions.load(file, make_task())
+    with pytest.raises(UsageError, match="captions build"):
+        captions.load(tmp_path / "nowhere", make_task())
+    with pytest.raises(UsageError, match="captions build"):
+        MLTTA(captions="nowhere").digests()
+    silent = make_task()
+    silent.encode_texts = None
+    with pytest.raises(UsageError, match="needs captions"):
+        captions.corpus_for(silent, "template")
+
+
+# -------------------------------------------------------------------------------------------------- generated images
+
+
+def draw(file: Path, level: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((12, 16, 3), level, dtype=np.uint8)).save(file)
+
+
+def levels(recipe: Generated, image_id: str) -> list[int]:
+    pixels = recipe.render(Image.new("RGB", (8, 8)), image_id, 0, Preprocess(8))
+    assert pixels.shape[1:] == (3, 8, 8)
+    return [round(float(view.mean()) * 255) for view in pixels]
+
+
+def test_both_layouts_and_their_order(tmp_path: Path) -> None:
+    for k in range(12):
+        draw(tmp_path / "own" / "a.b" / f"{k}.png", 10 + k)
+        draw(tmp_path / "flat" / "sub" / f"img_1_{k}.png", 50 + k)
+        draw(tmp_path / "flat" / "sub" / f"img_11_{k}.png", 200)
+    assert levels(Generated(11, str(tmp_path / "own")), "a.b") == list(range(10, 21))
+    assert levels(Generated(3, str(tmp_path / "flat")), "sub/img_1.jpg") == [50, 51, 52]
+    assert Generated(3, str(tmp_path / "flat")).name == "generated3"
+
+
+def test_the_recipe_stands_for_what_is_in_the_folder(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        draw(tmp_path / folder / "x_0.png", 9)
+    one, two = (Generated(1, str(tmp_path / folder)) for folder in ("one", "two"))
+    assert repr(one) == repr(two)
+    assert str(tmp_path) not in repr(one)
+    draw(tmp_path / "two" / "y_0.png", 9)
+    assert repr(Generated(1, str(tmp_path / "two"))) != repr(one)
+    method = DiffTPT(generated=str(tmp_path / "one"), generated_count=1)
+    assert method.recipes["generated"] == one
+    assert method.digests() == {"generated": one.content}
+    assert DiffTPT.recipes["generated"].count == 63
+
+
+def test_bad_folders(tmp_path: Path) -> None:
+    draw(tmp_path / "few" / "x_0.png", 9)
+    with pytest.raises(BadData, match="1 generated images of 'x', but 63 are wanted"):
+        levels(Generated(63, str(tmp_path / "few")), "x")
+    with pytest.raises(BadData, match="0 generated images of 'z'"):
+        levels(Generated(1, str(tmp_path / "few")), "z")
+    with pytest.raises(UsageError, match="no such folder"):
+        Generated(1, str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="no images in it"):
+        Generated(1, str(tmp_path / "empty"))
+    with pytest.raises(UsageError, match="--set generated=DIR"):
+        levels(Generated(1), "x")
+    with pytest.raises(UsageError, match="at least one"):
+        Generated(0)
