@@ -88,6 +88,9 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Run again even if the record exists.")] = False,
 ) -> None:
     """Adapt methods over a stream of test images and record how well they do."""
+    if precision == "bf16":
+        # Processors that advertise AMX where the system does not allow it kill the process at the first bf16 product.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # must stand before torch is imported
     try:
         from tta_bench import commands
 
