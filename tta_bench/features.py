@@ -153,9 +153,10 @@ class Entry:
         if i // self.images_per_block not in self._verified:
             raise StoreError(f"{self.folder}: image {i} is not encoded yet")
         if self._map is None:
-            self._map = np.memmap(self.folder / "features.bin", dtype=self._dtype, mode="r")
+            self._map = np.memmap(self.folder / "features.bin", dtype=np.uint8, mode="r")  # its end may be cut off
         _, views, dim = self.shape
-        rows = self._map[i * views * dim : (i + 1) * views * dim].astype(np.float32)  # a copy
+        size = views * dim * self._dtype.itemsize
+        rows = self._map[i * size : (i + 1) * size].view(self._dtype).astype(np.float32)  # a copy
         return torch.nn.functional.normalize(torch.from_numpy(rows).view(views, dim), dim=-1)
 
 
@@ -206,6 +207,7 @@ class Writer:
             os.write(self._journal, b"".join(self._lines))
             os.fsync(self._journal)
         self.entry._verified.update(self._pending)
+        self.entry._map = None  # the file may have grown
         self._lines, self._pending = [], []
 
 

@@ -1,12 +1,10 @@
 """Debias: subtract the running mean of all image features before scoring."""
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from tta_bench import hookimpl
 from tta_bench.interfaces import Method, Observation, Task
-
 
 @dataclass
 class Debias(Method):
@@ -20,7 +18,6 @@ class Debias(Method):
         self.seen += 1
         self.mean += (x.image - self.mean) / self.seen
         return self.task.scale * (x.image - self.strength * self.mean) @ self.task.text.T
-
 
 @hookimpl
 def ttabench_methods() -> list[type[Method]]:
