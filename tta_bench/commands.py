@@ -216,7 +216,8 @@ def _line(record: RunRecord, already: bool) -> str:
     convention = record.protocol.parts["empty_classes"]
     treatment = {"skip": "left out", "zero": "counted as 0"}[convention]
     note = f", {empty} classes without positives {treatment}" if empty else ""
-    where = f"{record.method} on {record.dataset} with {record.backbone}, seed {record.seed}"
+    untrained = " (untrained: the numbers mean nothing)" if record.random_weights else ""
+    where = f"{record.method} on {record.dataset} with {record.backbone}{untrained}, seed {record.seed}"
     return f"{where}: {score} ({others}){note}, {record.n} images, {cost} [{record.run_id}]"
 
 

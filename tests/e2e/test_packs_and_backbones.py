@@ -93,6 +93,7 @@ def test_untrained_weights_are_marked_and_kept_out_of_tables(invoke: Invoke, hom
     assert result.code == 0, result.err
     (record,) = records.load_all(home / "runs")[0]
     assert record.random_weights
+    assert "untrained" in result.out
     assert record.protocol.parts["backbone_digest"].startswith("random-")
     refused = invoke("leaderboard", "--format", "csv")
     assert refused.code == 2
