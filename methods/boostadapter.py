@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
-from tta_bench.errors import UsageError
 from tta_bench.functional import (
     EMPTY,
     FILLED,
@@ -78,10 +77,12 @@ class BoostAdapter(Method):
     predict_from: Literal["selected", "original"] = "selected"  # the pooled views, or the original image alone
 
     def __post_init__(self) -> None:
-        if self.predict_from not in ("selected", "original"):
-            raise UsageError(f"boostadapter: predict_from is 'selected' or 'original', not {self.predict_from!r}")
-        if self.delta < 0:
-            raise UsageError(f"boostadapter: delta can't be negative, but is {self.delta}")
+        super().__post_init__()
+        self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
+        self.require(self.shots >= 1, "shots is at least 1")
+        self.require(self.neg_shots >= 0, "neg_shots can't be negative")
+        self.require(self.delta >= 0, "delta can't be negative")
+        self.require(self.gate[0] < self.gate[1] and self.mask[0] < self.mask[1], "gate and mask go upwards")
 
     def start(self, task: Task) -> None:
         text = task.text

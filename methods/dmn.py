@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
-from tta_bench.errors import UsageError
 from tta_bench.functional import classifier, kept_count, lowest, stack_views
 from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.views import AugMix
@@ -60,8 +59,9 @@ class DMN(Method):
     score: Literal["logits", "native"] = "logits"  # l_0 + b·d, or the official softmax(l_0) + b·softmax(d)
 
     def __post_init__(self) -> None:
-        if self.score not in ("logits", "native"):
-            raise UsageError(f"dmn: score is 'logits' or 'native', not {self.score!r}")
+        super().__post_init__()
+        self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
+        self.require(self.memory >= 1, "memory is at least 1")
 
     def start(self, task: Task) -> None:
         n_classes, dim = task.text.shape

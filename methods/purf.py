@@ -147,8 +147,9 @@ class PuRF(Method):
 
     name: ClassVar[str] = "purf"
     recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63), "regions": RandomCrops(50, side=(0.5, 0.8))}
-    # What the text prints for G; its holistic views are the user's choice: --recipe views=holistic63.
+    # What the text prints: holistic views, all of which must agree in G.
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"paper_text": {"view_set": "V"}}
+    preset_recipes: ClassVar[Mapping[str, Mapping[str, str]]] = {"paper_text": {"views": "holistic63"}}
 
     kappa_g: float = 0.1  # κ_g: share of the classes that a global view proposes
     delta: float = 1000.0  # δ: age in images beyond which a cache entry loses priority
@@ -170,6 +171,13 @@ class PuRF(Method):
     tr: bool = True  # temporal refreshing
     selection: Literal["rel", "abs", "all", "global_only"] = "rel"  # region test: softmax, cosine, none; or no regions
     cache_mode: Literal["region_max", "region_avg", "region_globalretrieve", "global_multi"] = "region_max"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
+        self.require(self.shots >= 1, "shots is at least 1")
+        self.require(self.delta > 0, "delta is an age in images, above 0")
+        self.require(0 < self.kappa_g <= 1, "kappa_g is a share of the classes, above 0 and at most 1")
 
     def start(self, task: Task) -> None:
         n_classes = len(task.text)

@@ -104,6 +104,12 @@ class ReTA(Method):
     score: Literal["logits", "native"] = "logits"  # "native": the official mixture of probabilities
     emulate_fp16: bool = False  # round the optimiser's second moment as the official half-precision run did
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
+        self.require(self.shots >= 1, "shots is at least 1")
+        self.require(self.rank >= 1, "rank is at least 1")
+
     def start(self, task: Task) -> None:
         self.scale = task.scale
         self.text_updates = 0

@@ -64,6 +64,13 @@ class TDA(Method):
     mask: tuple[float, float] = (0.03, 1.0)  # probability between which a negative item counts against a class
     keep: float = 0.1  # share of the views, the most confident, that are pooled
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
+        self.require(self.shots >= 1, "shots is at least 1")
+        self.require(self.neg_shots >= 0, "neg_shots can't be negative")
+        self.require(self.gate[0] < self.gate[1] and self.mask[0] < self.mask[1], "gate and mask go upwards")
+
     def start(self, task: Task) -> None:
         text = task.text
         n_classes, dim = text.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -228,6 +229,9 @@ def main() -> None:
     """Entry point: errors that a user can mend become one line and an exit code."""
     # Two OpenMP threads that spin for each other on a busy machine encode twenty times slower; sleeping ones don't.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # must stand before torch is imported
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ± should not lose the whole table for it
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:

@@ -13,6 +13,8 @@ from tta_bench.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from tta_bench.plugins import Registry
 
+SEEDS_AT_MOST = 1000
+
 PluginFiles = Annotated[
     list[Path] | None, typer.Option("--plugin", help="Load a loose plugin file.", metavar="FILE.py")
 ]
@@ -47,13 +49,16 @@ def names(text: str, option: str) -> list[str]:
 
 
 def seeds(text: str) -> list[int]:
-    seeds: list[int] = []
+    found: list[int] = []
     for part in names(text, "--seed"):
         first, dash, last = part.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise UsageError(f"--seed {text}: write a number, several with commas, or a range such as 0-4")
-        seeds += range(int(first), int(last or first) + 1)
-    return seeds
+        low, high = int(first), int(last or first)
+        if not low <= high < low + SEEDS_AT_MOST:
+            raise UsageError(f"--seed {part}: a range goes upwards and has at most {SEEDS_AT_MOST} seeds")
+        found += range(low, high + 1)
+    return list(dict.fromkeys(found))
 
 
 def choice(option: str, value: str, choices: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from tta_bench.errors import StoreError, TTABenchError
+from tta_bench.errors import PluginError, StoreError, TTABenchError
 from tta_bench.features import FeatureKey, FeatureStore, FeatureType, check_free_space
 from tta_bench.interfaces import Backbone, Dataset, Preprocess, Views
 from tta_bench.progress import Reporter
@@ -59,6 +59,11 @@ class EncodedViews:
             with reporter.task(f"encoding {self.recipe.name}", images, "images") as advance:
                 for block, pixels in self._rendered(blocks):
                     features = self.backbone.encode_images(pixels)
+                    if not torch.isfinite(features).all():  # what is stored is never looked at again
+                        ids = [self.dataset[i].id for i in self.entry.images_of(block)]
+                        raise PluginError(
+                            f"backbone '{self.backbone.name}' gave features that are not finite: {ids[0]} …"
+                        )
                     writer.write(block, features.view(-1, self.recipe.count, self.backbone.embed_dim))
                     if time.monotonic() - flushed > FLUSH_SECONDS:
                         writer.flush()

@@ -49,6 +49,11 @@ class RunSpec:
     pack: Path | None = None  # features from a file, in place of dataset and backbone
     empty_classes: metrics.Empty = "skip"
 
+    def __post_init__(self) -> None:
+        name, _, protocol = self.dataset.partition(":")
+        if protocol in ("", "default"):  # one protocol must not stand in tables under three names
+            object.__setattr__(self, "dataset", name)
+
 
 @dataclass
 class Counts:
@@ -87,7 +92,8 @@ class Run:
         cls = bench.registry.method(spec.method)
         self.method, self.tag = hyperparameters.build(cls, spec.settings, spec.preset)
         self.files = dict(self.method.digests())  # refuses at once when a file or a second model is missing
-        self.recipes = _recipes(self.method, spec.recipes)
+        of_preset: Mapping[str, Mapping[str, str]] = getattr(cls, "preset_recipes", {})
+        self.recipes = _recipes(self.method, {**of_preset.get(spec.preset or "", {}), **spec.recipes})
         self.source = bench.source(spec)
         self.source.check(self.method, self.recipes)
         second = self.method.second_backbone()
@@ -223,7 +229,7 @@ class Run:
         ap = metrics.average_precision(scores[by_index], labels[by_index])
         seconds = adaptation.seconds
         record = RunRecord(
-            **self.identities,
+            **self.identities,  # type: ignore[arg-type]  # mypy takes ** for all fields
             method=spec.method,
             dataset=self.source.dataset_name,
             backbone=self.source.backbone_name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -91,7 +92,7 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
         kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
         if len(kinds) == len(value):
             return tuple(_fit(v, str(v), kind, where) for v, kind in zip(value, kinds, strict=True))
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     if hint is int and isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -101,5 +102,7 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
         return text
     if hint is type(None) and value is None:
         return None
+    if hint is float:
+        raise UsageError(f"{where}={text}: a finite number is wanted")
     wanted = "[a, b]" if origin is tuple else getattr(hint, "__name__", str(hint))
     raise UsageError(f"{where}={text}: a value of type {wanted} is wanted")

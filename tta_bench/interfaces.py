@@ -10,10 +10,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    Self,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 import torch
 from torch import Tensor
+
+from tta_bench.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -182,6 +195,19 @@ class Method(ABC):
     version: ClassVar[str] = "1"  # raise it when the method's numbers change: part of the config identity
     recipes: ClassVar[Mapping[str, Views]] = {}  # role -> views, e.g. {"views": AugMix(63), "regions": RandomCrops(50)}
     tunes_prompts: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Refuses a word that a field's `Literal` does not have: it would fall through to some branch in silence."""
+        hints = get_type_hints(type(self))
+        for f in dataclasses.fields(self):
+            words, value = get_args(hints[f.name]), getattr(self, f.name)
+            if get_origin(hints[f.name]) is Literal and value not in words:
+                raise UsageError(f"{self.name}.{f.name}={value}: choose one of {', '.join(map(str, words))}")
+
+    def require(self, condition: bool, what: str) -> None:
+        """For `__post_init__`: refuses hyper-parameters that make no sense, instead of a number that means nothing."""
+        if not condition:
+            raise UsageError(f"{self.name}: {what}")
 
     def second_backbone(self) -> str | None:
         """Name of a backbone whose features of the original and of recipes["views"] arrive as x["reward"] [1+V, D']

@@ -16,6 +16,8 @@ import pandas as pd
 from tta_bench.records import RunRecord
 
 SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}
+SPEED = "img/s"
+CELL_WIDTH = 16  # on the console, of a mean with its deviation
 LEGEND = (
     "mAP ranks raw scores; centred and softmax rank the same scores after a per-image shift or softmax. "
     "Bold is the best of a column; ± is the standard deviation over runs with other seeds or orders."
@@ -61,10 +63,16 @@ class Board:
     """One backbone and prompt: methods × datasets."""
 
     title: str
-    columns: list[str]
+    datasets: list[str]  # one per protocol
+    averaged: bool
     rows: list[str]
     cells: dict[tuple[str, str], Cell]  # (row, column)
     notes: list[str]
+
+    @property
+    def columns(self) -> list[str]:
+        columns = [f"{dataset} {label}" for dataset in self.datasets for label in (*SCORES.values(), SPEED)]
+        return columns + ([f"average {label}" for label in SCORES.values()] if self.averaged else [])
 
     def best(self, column: str) -> float | None:
         values = [round(cell.mean, 2) for (_, c), cell in self.cells.items() if c == column]
@@ -74,7 +82,7 @@ class Board:
         cell = self.cells.get((row, column))
         if cell is None:
             return "–"
-        if column.endswith("img/s"):
+        if column.endswith(SPEED):
             return f"{cell.mean:,.0f}"
         mean = f"{cell.mean:.2f}"
         shown = bold(mean) if round(cell.mean, 2) == self.best(column) and len(self.rows) > 1 else mean
@@ -102,17 +110,17 @@ def _board(title: str, frame: pd.DataFrame) -> Board:
             if cell is not None:
                 cells[row, f"{dataset} {label}"] = cell
         speed = part["images_per_s"].median()
-        cells[row, f"{dataset} img/s"] = Cell(float(speed), None, len(part))
-    columns = [f"{dataset} {label}" for dataset in datasets for label in (*SCORES.values(), "img/s")]
-    if len(datasets) > 1:
+        cells[row, f"{dataset} {SPEED}"] = Cell(float(speed), None, len(part))
+    # A dataset that stands there under two protocols would count twice.
+    averaged = len(datasets) > 1 and len(datasets) == frame["dataset"].nunique()
+    if averaged:
         for label in SCORES.values():
-            columns.append(f"average {label}")
             for row in rows:
                 parts = [cells.get((row, f"{dataset} {label}")) for dataset in datasets]
                 present = [cell.mean for cell in parts if cell is not None]
                 if len(present) == len(datasets):  # an average over other datasets than the next row's would mislead
                     cells[row, f"average {label}"] = Cell(sum(present) / len(present), None, len(present))
-    return Board(title, columns, rows, cells, _notes(frame))
+    return Board(title, datasets, averaged, rows, cells, _notes(frame))
 
 
 def _cell(values: pd.Series[Any]) -> Cell | None:
@@ -130,8 +138,9 @@ def _notes(frame: pd.DataFrame) -> list[str]:
     notes.append(f"{runs} run{'' if counts == [1] else 's'} per cell.")
     for dataset, part in frame.groupby("dataset"):
         if part["protocol"].nunique() > 1:
+            count = part["protocol"].nunique()
             notes.append(
-                f"{dataset}: {part['protocol'].nunique()} protocols, kept apart (`ttabench show RUN` has the parts)."
+                f"{dataset}: {count} protocols, kept apart and not averaged (`ttabench show RUN` has the parts)."
             )
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:
@@ -197,24 +206,36 @@ def to_latex(runs: Sequence[RunRecord]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def to_console(runs: Sequence[RunRecord]) -> list[Any]:
-    """Rich renderables."""
+def to_console(runs: Sequence[RunRecord], width: int) -> list[Any]:
+    """Rich renderables that fit the width: all columns of one dataset, or for several a table per kind of score."""
     from rich.markup import escape
-    from rich.table import Table
 
     shown: list[Any] = []
     for board in boards(runs):
-        table = Table(
-            title=escape(board.title), caption=escape(" ".join([*board.notes, LEGEND])), caption_justify="left"
-        )
-        table.add_column("method", no_wrap=True)
-        for column in board.columns:
-            table.add_column(escape(column), justify="right")
-        for row in board.rows:
-            cells = (board.text(row, column, lambda t: f"[bold green]{t}[/]") for column in board.columns)
-            table.add_row(escape(row), *cells)
-        shown.append(table)
+        if len(board.datasets) == 1:
+            shown.append(_console_table(board, board.title, board.columns))
+        else:
+            room = max(1, (width - max(map(len, board.rows)) - 4) // CELL_WIDTH)
+            names = board.datasets + (["average"] if board.averaged else [])
+            for label in (*SCORES.values(), SPEED):
+                columns = [f"{name} {label}" for name in names if (name, label) != ("average", SPEED)]
+                for first in range(0, len(columns), room):
+                    shown.append(_console_table(board, f"{board.title}: {label}", columns[first : first + room]))
+        shown.append(escape(" ".join([*board.notes, LEGEND]) + "\n"))
     return shown
+
+
+def _console_table(board: Board, title: str, columns: Sequence[str]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("method", no_wrap=True)
+    for column in columns:
+        table.add_column(escape(column), justify="right", overflow="fold", min_width=CELL_WIDTH - 4)
+    for row in board.rows:
+        table.add_row(escape(row), *(board.text(row, column, lambda t: f"[bold green]{t}[/]") for column in columns))
+    return table
 
 
 def _latex(text: str) -> str:

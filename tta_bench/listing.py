@@ -63,7 +63,7 @@ def show_leaderboard(
         known = {getattr(run, field) for run in runs}
         for value in values:
             if value not in known:
-                raise UnknownName(f"{field} among the runs", value, known)
+                raise UnknownName(f"{field} among the runs", value, known, f"There are: {', '.join(sorted(known))}.")
         runs = [run for run in runs if getattr(run, field) in values]
     if not runs:
         folder = results or paths.runs()
@@ -72,7 +72,7 @@ def show_leaderboard(
         from rich.console import Console
 
         console = Console()
-        for table in leaderboard.to_console(runs):
+        for table in leaderboard.to_console(runs, console.width):
             console.print(table)
         return
     render = {

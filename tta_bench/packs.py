@@ -141,8 +141,8 @@ class Pack:
     def _shape_faults(self) -> Iterator[str]:
         n, c, d = len(self.ids), len(self.class_names), self.shapes["image"][-1]
         expected: dict[str, tuple[int | None, ...]] = {"labels": (n, c), "image": (n, d)}
-        expected |= {f"views/{name}": (n, None, d) for name in self.recipes}
-        expected |= {f"boxes/{name}": (n, None, 4) for name in _names(self.shapes, "boxes/")}
+        expected |= {f"views/{name}": (n, _family(name)[1] or None, d) for name in self.recipes}  # as many as it says
+        expected |= {f"boxes/{name}": (n, _family(name)[1] or None, 4) for name in _names(self.shapes, "boxes/")}
         expected |= {f"text/{name}": (c, None, d) for name in self.prompts}
         for name, shape in expected.items():
             found = self.shapes[name]

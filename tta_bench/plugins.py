@@ -23,6 +23,7 @@ import pluggy
 
 from tta_bench import hookspecs
 from tta_bench.errors import PluginError, UnknownName, UsageError
+from tta_bench.files import digest
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method
@@ -79,7 +80,7 @@ class Registry:
         self._plugins = self._installed()
         seen = {label for p in self._plugins for label in _labels(p)}
         self._plugins = [p for p in self._plugins if self._admitted(p)]
-        for file in files:
+        for file in {file.resolve(): file for file in files}.values():
             self._plugins += self._loose(Path(file))
         for name in sorted(self._without - seen):
             self.warnings.append(f"--no-plugin {name}: there is no such plugin")
@@ -201,7 +202,7 @@ class Registry:
     def _loose(self, file: Path) -> list[Plugin]:
         if not file.is_file():
             raise UsageError(f"--plugin {file}: no such file")
-        module_name = f"ttabench_loose_{file.stem}"
+        module_name = f"ttabench_loose_{file.stem}_{digest(str(file.resolve()))[:8]}"  # two files may share a name
         spec = importlib.util.spec_from_file_location(module_name, file)
         if spec is None or spec.loader is None:
             raise UsageError(f"--plugin {file}: not a Python file")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def read_coop(file: Path) -> Coop:
 def read_maple(file: Path) -> Maple:
     """In `state_dict`, behind `prompt_learner.`: ctx, proj, compound_prompts_text.i, compound_prompt_projections.i."""
     prefix = "prompt_learner."
-    weights = {k.removeprefix(prefix): v for k, v in _read_state_dict(file).items() if k.startswith(prefix)}
+    weights = {k.removeprefix(prefix): v for k, v in _read_state_dict(file).items() if str(k).startswith(prefix)}
     context = _tensor(weights, "ctx", file, "MaPLe")
     depth = sum(name.startswith("compound_prompts_text.") for name in weights)
     text = tuple(_tensor(weights, f"compound_prompts_text.{i}", file, "MaPLe") for i in range(depth))
@@ -96,7 +97,7 @@ def read_maple(file: Path) -> Maple:
     vision = []
     for prompt, name in zip((context, *text), projections, strict=True):
         weight, bias = (_tensor(weights, f"{name}.{part}", file, "MaPLe") for part in ("weight", "bias"))
-        if prompt.shape != context.shape or prompt.dim() != 2 or weight.shape != (len(bias), prompt.shape[1]):
+        if prompt.shape != context.shape or prompt.dim() != 2 or weight.shape != (bias.numel(), prompt.shape[1]):
             raise BadData(f"{file}: the shapes of ctx, its compound prompts and {name} don't fit")
         vision.append(prompt @ weight.T + bias)
     return Maple(file, file_digest(file), context, _start(weights, "token_prefix"), text, tuple(vision))
@@ -129,10 +130,11 @@ def _read_state_dict(file: Path) -> Mapping[str, Any]:
     check_exists(file)
     allowed: list[Any] = [defaultdict, dict, *((_Inert, name) for name in _LEFT_BEHIND)]
     try:
-        with torch.serialization.safe_globals(allowed):
+        with torch.serialization.safe_globals(allowed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch explains a plain pickle at length; the line below says enough
             content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if "global" not in str(error).lower():
+        if not any(word in str(error).lower() for word in ("global", "unsupported", "weights_only")):
             raise BadData(f"{file}: not a whole PyTorch file") from error
         raise BadData(f"{file}: holds more than tensors, and loading it could run any code: refused") from error
     except Exception as error:  # what a broken file raises depends on the byte that is broken
@@ -146,7 +148,10 @@ def _read_state_dict(file: Path) -> Mapping[str, Any]:
 def _tensor(weights: Mapping[str, Any], name: str, file: Path, kind: str) -> Tensor:
     if not isinstance(weights.get(name), Tensor):
         raise BadData(f"{file}: not a {kind} checkpoint: its state_dict has no '{name}'")
-    return torch.as_tensor(weights[name]).detach().float()
+    tensor: Tensor = weights[name].detach()
+    if not tensor.is_floating_point() or not tensor.numel() or not torch.isfinite(tensor).all():
+        raise BadData(f"{file}: '{name}' must hold finite numbers, and at least one")
+    return tensor.float()
 
 
 def _start(weights: Mapping[str, Any], name: str) -> Tensor | None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import BadData, UsageError
-from tta_bench.files import digest, write_atomically
+from tta_bench.files import digest, file_digest, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,6 +62,7 @@ class RunRecord:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     created: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)  # sha256 of what lies beside run.json
     random_weights: bool = False  # the backbone was untrained: tables leave such runs out unless asked
     folder: Path | None = None  # where it was read from or written to; not in the file
 
@@ -110,12 +111,16 @@ def save(
     """Writes a finished run; whoever finds run.json finds the rest too."""
     from safetensors.numpy import save as pack
 
-    write_atomically(folder / "outputs.safetensors", pack({"outputs": outputs}))
     metadata = {"ids": json.dumps(list(ids))}
-    truth = {"labels": labels, "index": index}
-    write_atomically(folder / "scores.safetensors", pack({"scores": scores, **truth}, metadata))
+    contents = {
+        "outputs.safetensors": pack({"outputs": outputs}),
+        "scores.safetensors": pack({"scores": scores, "labels": labels, "index": index}, metadata),
+    }
     if diagnostics:
-        write_atomically(folder / "diagnostics.safetensors", pack(dict(diagnostics)))
+        contents["diagnostics.safetensors"] = pack(dict(diagnostics))
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    record = replace(record, files={name: digest(content) for name, content in contents.items()})
     text = json.dumps(record.to_json(), indent=1, ensure_ascii=False, default=str)
     write_atomically(folder / "run.json", text.encode())
 
@@ -129,6 +134,21 @@ def load(folder: Path) -> RunRecord:
         raise UsageError(f"{folder}: no run.json there: not a run, or one that did not finish") from None
     except (ValueError, KeyError, TypeError) as error:
         raise BadData(f"{file}: not a run record ({type(error).__name__}: {error})") from error
+
+
+def damage(folder: Path) -> str:
+    """What is wrong with a finished run's files; empty when they are as they were written."""
+    try:
+        record = load(folder)
+    except BadData as error:
+        return str(error)
+    for name, written in record.files.items():
+        try:
+            if file_digest(folder / name) != written:
+                return f"{folder / name} is not what was written"
+        except OSError as error:
+            return f"{folder / name} can't be read: {error.strerror}"
+    return ""
 
 
 def load_scores(record: RunRecord) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:

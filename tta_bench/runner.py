@@ -97,10 +97,14 @@ class Bench:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(self.runs / f".{folder.name}.lock"):  # a second process waits and then finds the record
-            if force:
+            done = (folder / "run.json").exists()
+            damage = records.damage(folder) if done and not force else ""
+            if damage:
+                self.reporter.line(f"ttabench: warning: {damage}: running again")
+            if force or damage:
                 shutil.rmtree(folder)
                 folder.mkdir()
-            elif (folder / "run.json").exists():
+            elif done:
                 return records.load(folder), True
             return run.execute(folder), False
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tta_bench.encoding import render
-from tta_bench.errors import UsageError
+from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import Dataset, Observation
 from tta_bench.sources import StoredViews
 from tta_bench.views import Original
@@ -52,6 +52,12 @@ class Stream:
             raise UsageError(
                 f"dataset {dataset.name} has two images of one id; views are drawn by id, so it must be unique"
             )
+        for sample in samples:
+            if sample.labels.shape != (len(dataset.class_names),) or not np.isin(sample.labels, (1, 0, -1)).all():
+                raise BadData(
+                    f"dataset {dataset.name}, image {sample.id}: labels must be 1, 0 or -1 for each of the "
+                    f"{len(dataset.class_names)} classes, not an array of shape {sample.labels.shape}"
+                )
         indices = stream_order(ids, order, seed)[:limit]
         return cls([ids[i] for i in indices], np.stack([samples[i].labels for i in indices]), indices)
 

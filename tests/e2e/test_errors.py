@@ -180,3 +180,69 @@ def test_an_empty_leaderboard_says_what_to_do(invoke: Invoke) -> None:
 def test_show_an_unknown_run(toy_run: Invoke, invoke: Invoke) -> None:
     toy_run("secondeyes")
     assert "Did you mean secondeyes-toy-toyclip" in complaint(invoke("show", "secondeyes-toy-toyclop"), 2)
+
+
+@pytest.mark.parametrize("seed", ["4-0", "0-99999999999", "1-", "-1"])
+def test_seeds_that_make_no_sense(invoke: Invoke, seed: str) -> None:
+    assert invoke("run", "--method", "clip", f"--seed={seed}").code == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [("purf", "delta=0"), ("purf", "keep=7"), ("purf", "kappa_g=nan"), ("tda", "shots=0"), ("tda", "gate=[0.5, 0.2]"),
+     ("dmn", "memory=-3"), ("reta", "rank=0"), ("boostadapter", "delta=-1"), ("dpe", "keep=0")],
+)  # fmt: skip
+def test_hyper_parameters_that_make_no_sense(invoke: Invoke, method: str, setting: str) -> None:
+    assert method in complaint(invoke("run", "--method", method, "--set", setting), 2)
+
+
+def plugin_with(tmp_path: Path, old: str, new: str) -> tuple[str, ...]:
+    """The toy plugin with a fault."""
+    file = tmp_path / "faulty.py"
+    assert old in TOY.read_text()
+    file.write_text(TOY.read_text().replace(old, new))
+    return ("--plugin", str(file), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0")
+
+
+def test_features_that_are_not_finite_are_not_stored(invoke: Invoke, tmp_path: Path) -> None:
+    faulty = plugin_with(tmp_path, "(pixels.flatten(1) - 0.5)", "(pixels.flatten(1) / 0)")
+    assert "backbone 'toyclip'" in complaint(invoke("run", "--method", "clip", *faulty), 1)
+    mended = plugin_with(tmp_path, "(pixels.flatten(1) - 0.5)", "(pixels.flatten(1) - 0.4)")
+    assert invoke("run", "--method", "clip", *mended).code == 0
+
+
+def test_labels_of_a_wrong_shape_are_found_before_encoding(invoke: Invoke, tmp_path: Path) -> None:
+    faulty = plugin_with(tmp_path, ".random(4) < 0.5", ".random(5) < 0.5")
+    result = invoke("run", "--method", "clip", *faulty)
+    assert "dataset toy, image toy-000" in complaint(result, 1)
+    assert "encoder forwards" not in result.err
+
+
+@pytest.mark.parametrize("name", ["scores.safetensors", "run.json"])
+def test_a_finished_run_with_damaged_files_is_run_again(toy_run: Invoke, home: Path, name: str) -> None:
+    toy_run("twobranches")
+    (file,) = (home / "runs").glob(f"*/{name}")
+    before = records.load(file.parent).metrics
+    file.write_bytes(b"xx")
+    result = toy_run("twobranches")
+    assert "running again" in result.err
+    assert records.load(file.parent).metrics == before
+    assert "done before" in toy_run("twobranches").out
+
+
+def test_two_loose_plugins_may_share_a_file_name(invoke: Invoke, tmp_path: Path) -> None:
+    files = []
+    for folder in ("a", "b"):
+        file = tmp_path / folder / "mine.py"
+        file.parent.mkdir()
+        file.write_text(
+            "from dataclasses import dataclass\nfrom typing import ClassVar\nfrom tta_bench import hookimpl\n"
+            "from tta_bench.interfaces import Method\n@dataclass\nclass Mine(Method):\n"
+            f"    name: ClassVar[str] = 'mine-{folder}'\n"
+            "    def start(self, task): ...\n    def step(self, x): ...\n"
+            "@hookimpl\ndef ttabench_methods(): return [Mine]\n"
+        )
+        files += ["--plugin", str(file)]
+    listed = invoke("list", "methods", *files, *files[:2]).out
+    assert "mine-a" in listed
+    assert "mine-b" in listed

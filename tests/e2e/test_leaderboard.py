@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,3 +132,35 @@ def test_latex_escapes_what_latex_would_read_as_code() -> None:
     nasty = record("a_b&c%", changes={"x": "$1"}, tag="tuned")
     assert r"a\_b\&c\% [tuned: x=\$1]" in to_latex([nasty])
     assert r"a\|b" in to_markdown([record("a|b")])
+
+
+def test_the_console_has_room_for_many_datasets(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from tta_bench.leaderboard import to_console
+
+    names = [f"scenes:variant{i}" for i in range(6)]
+    runs = [record(value=40.0 + i, dataset=n, protocol=Identity({"d": n})) for i, n in enumerate(names)]
+    console = Console(width=80)
+    for table in to_console(runs, console.width):
+        console.print(table)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    for i in range(6):
+        assert f"{40 + i}.00" in shown
+        assert f"{42 + i}.00" in shown
+    assert "42.50" in shown  # the average
+
+
+def test_a_dataset_under_two_protocols_is_not_averaged() -> None:
+    twice = record(n=5, protocol=Identity({"dataset": "toy", "n": 5}))
+    (board,) = boards([record(), twice, record(dataset="other", protocol=Identity({"dataset": "other"}))])
+    assert not [column for column in board.columns if column.startswith("average")]
+
+
+def test_a_terminal_without_unicode_still_gets_its_table(two_runs: None, home: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "TTABENCH_HOME": str(home)}
+    command = [sys.executable, "-c", "from tta_bench.cli import main; main()", "leaderboard"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "twobranches" in done.stdout

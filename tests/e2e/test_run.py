@@ -130,3 +130,20 @@ def test_an_edited_loose_plugin_is_another_config(invoke: Invoke, home: Path, tm
 def test_limits(toy_run: Invoke, home: Path, limit: int) -> None:
     assert toy_run("secondeyes", "--limit", str(limit)).code == 0
     assert records.load(only_run(home)).n == min(limit, 24)
+
+
+def test_one_protocol_has_one_name(toy_run: Invoke, home: Path) -> None:
+    for name in ("toy", "toy:", "toy:default"):
+        assert toy_run("secondeyes", "--dataset", name, "--limit", "3").code == 0
+    assert records.load(only_run(home)).dataset == "toy"
+
+
+def test_a_preset_brings_its_recipes(invoke: Invoke, home: Path) -> None:
+    from tests.conftest import TOY
+
+    toy = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0", "--limit", "2")
+    assert invoke("run", "--method", "purf", "--preset", "paper_text", *toy).code == 0
+    record = records.load(only_run(home))
+    assert record.tag == "paper"
+    assert record.hyper_parameters["view_set"] == "V"
+    assert record.config.parts["recipes"]["views"] == "Holistic(n=63)"
