@@ -87,8 +87,8 @@ class Dataset(Protocol):
     name: ClassVar[str]
     class_names: tuple[str, ...]
     fingerprint: str
-    """Digest of what the images are (ids and content). Labels are not in it: they enter the protocol by themselves,
-    so that two label protocols share their features."""
+    """Digest of what the images are: ids and content, or what stands for it. Labels are not in it: they enter the
+    protocol by themselves, so that two label protocols share their features."""
 
     @classmethod
     def open(cls, root: Path, protocol: str = "default") -> Self:
