@@ -6,6 +6,7 @@ import io
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def adapt(
     """Runs the method over the stream, from its checkpoint if there is one."""
     progress = _begin(method, task, len(stream), checkpoint, reporter)
     saved, shown = time.monotonic(), time.monotonic()
-    with reporter.task(f"adapting {method.name}", len(stream), "images", done=progress.position) as advance:
+    bar = reporter.task(f"adapting {method.name}", len(stream), "images", done=progress.position)
+    with limited_threads(adapting_threads(method)), bar as advance:
         for x in observe(progress.position):
             began = time.perf_counter()
             scores = _step(method, x, stream.ids[x.index], len(task.class_names))
@@ -101,6 +103,21 @@ def adapt(
                 saved = now
             advance(1, note)
     return progress
+
+
+def adapting_threads(method: Method) -> int:
+    """Steps on features are many small products, which a second thread only slows down; a text tower is larger."""
+    return torch.get_num_threads() if method.tunes_prompts else 1
+
+
+@contextmanager
+def limited_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _begin(method: Method, task: Task, total: int, checkpoint: Path, reporter: Reporter) -> Adaptation:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tta_bench import hyperparameters, metrics, provenance, records
-from tta_bench.adaptation import Adaptation, adapt, columns, finished
+from tta_bench.adaptation import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.errors import UnknownName
 from tta_bench.files import digest, file_digest
 from tta_bench.interfaces import Method, Observation, PromptTunable, Task, Views
@@ -249,7 +249,11 @@ class Run:
                 "seconds": seconds,
                 "peak_memory_mb": provenance.peak_memory_mb(self.bench.device),
             },
-            hardware={**provenance.hardware(self.bench.device), "batch_size": self.bench.encoding.batch_size},
+            hardware={
+                **provenance.hardware(self.bench.device),
+                "adapting_threads": adapting_threads(self.method),
+                "batch_size": self.bench.encoding.batch_size,
+            },
             provenance={**provenance.git_state(), "versions": provenance.versions()},
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             folder=folder,
