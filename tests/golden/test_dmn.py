@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
+from tests.golden.streams import Golden, close, make_stream, make_task, read_golden, run, unit
 from tta_bench.errors import UsageError
-from tta_bench.interfaces import Observation, Task
+from tta_bench.interfaces import Observation
 from tta_bench.methods.dmn import DMN
-
-Golden = Mapping[str, np.ndarray[Any, Any]]
 
 
 @pytest.fixture(scope="module")
 def golden() -> Golden:
-    with np.load(Path(__file__).with_name("golden_dmn_v32_m3.npz")) as file:
-        return dict(file)
+    return read_golden("golden_dmn_v32_m3.npz")
 
 
 def make_method(golden: Golden, score: Literal["logits", "native"] = "native") -> DMN:
@@ -32,28 +27,6 @@ def make_method(golden: Golden, score: Literal["logits", "native"] = "native") -
         keep=float(golden["select_ratio"]),
         score=score,
     )
-
-
-def make_task(text: Tensor, scale: float = 100.0) -> Task:
-    return Task([f"class {c}" for c in range(len(text))], text, text[:, None], scale)
-
-
-def make_stream(features: Tensor) -> list[Observation]:
-    """Features [N, V, D] whose view 0 is the original."""
-    return [Observation(i, views[0], {"views": views[1:]}) for i, views in enumerate(features)]
-
-
-def unit(*shape: int, seed: int) -> Tensor:
-    return torch.nn.functional.normalize(torch.randn(shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
-
-
-def close(actual: Tensor, expected: np.ndarray[Any, Any], atol: float) -> None:
-    np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=atol)
-
-
-def run(method: DMN, task: Task, stream: list[Observation]) -> Tensor:
-    method.start(task)
-    return torch.stack([method.step(x) for x in stream])
 
 
 def test_official_stream(golden: Golden) -> None:

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tests.golden.streams import Array, close, read_golden
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods import dpe
 from tta_bench.methods.dpe import DPE
 from tta_bench.prototypes import adamw_step
 
-Array = np.ndarray[Any, Any]
 RUNS = ("main", "modeA", "single")
 
 
 @pytest.fixture(scope="module")
 def golden() -> Mapping[str, Array]:
-    with np.load(Path(__file__).with_name("golden_dpe.npz")) as file:
-        return dict(file)
-
-
-def close(actual: Any, expected: Array, atol: float) -> None:
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=0, atol=atol)
+    return read_golden("golden_dpe.npz")
 
 
 def logits_close(actual: Array, expected: Array) -> None:

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tests.golden.streams import Array, close, read_golden
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods import reta
 from tta_bench.methods.reta import ReTA, projection_basis
 from tta_bench.prototypes import adamw_step
 
-Array = np.ndarray[Any, Any]
 RUNS = ("main", "lowratio", "modeA")
 
 
 @pytest.fixture(scope="module")
 def golden() -> Mapping[str, Array]:
-    with np.load(Path(__file__).with_name("golden_reta.npz")) as file:
-        return dict(file)
-
-
-def close(actual: Any, expected: Array, atol: float) -> None:
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=0, atol=atol)
+    return read_golden("golden_reta.npz")
 
 
 def by_official_axes(text: Tensor) -> Tensor:

@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
+from tests.golden.streams import Golden, cache_settings, close, make_stream, make_task, read_golden, run, unit
 from tta_bench.functional import normalised_entropy
-from tta_bench.interfaces import Observation, Task
+from tta_bench.interfaces import Observation
 from tta_bench.methods.tda import TDA
-
-Golden = Mapping[str, np.ndarray[Any, Any]]
 
 
 @pytest.fixture(scope="module")
 def golden() -> Golden:
-    with np.load(Path(__file__).with_name("golden_tda_v64.npz")) as file:
-        return dict(file)
+    return read_golden("golden_tda_v64.npz")
 
 
 def make_method(golden: Golden) -> TDA:
     return TDA(
-        shots=int(golden["pos_shot_capacity"]),
-        alpha=float(golden["pos_alpha"]),
-        beta=float(golden["pos_beta"]),
-        neg_shots=int(golden["neg_shot_capacity"]),
-        neg_alpha=float(golden["neg_alpha"]),
-        neg_beta=float(golden["neg_beta"]),
-        gate=(float(golden["neg_entropy_lower"]), float(golden["neg_entropy_upper"])),
-        mask=(float(golden["neg_mask_lower"]), float(golden["neg_mask_upper"])),
-        keep=float(golden["select_ratio"]),
+        **cache_settings(golden),
     )
-
-
-def make_task(text: Tensor, scale: float = 100.0) -> Task:
-    return Task([f"class {c}" for c in range(len(text))], text, text[:, None], scale)
-
-
-def make_stream(features: Tensor) -> list[Observation]:
-    """Features [N, V, D] whose view 0 is the original."""
-    return [Observation(i, views[0], {"views": views[1:]}) for i, views in enumerate(features)]
-
-
-def unit(*shape: int, seed: int) -> Tensor:
-    return torch.nn.functional.normalize(torch.randn(shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
-
-
-def close(actual: Tensor, expected: np.ndarray[Any, Any], atol: float) -> None:
-    np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=atol)
 
 
 def test_official_stream(golden: Golden) -> None:
@@ -93,11 +61,6 @@ def test_official_caches_at_the_end(golden: Golden) -> None:
     filled = method.neg_entropies.isfinite()
     probs, (low, high) = golden["neg_prob"][filled], method.mask
     np.testing.assert_array_equal(method.neg_masks[filled], (low < probs) & (probs < high))
-
-
-def run(method: TDA, task: Task, stream: list[Observation]) -> Tensor:
-    method.start(task)
-    return torch.stack([method.step(x) for x in stream])
 
 
 def test_start_forgets_everything(golden: Golden) -> None:

@@ -1,0 +1,58 @@
+"""What the golden tests of the cache methods share: reading a file, and tasks and streams from plain tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tta_bench.interfaces import Method, Observation, Task
+
+Array = np.ndarray[Any, Any]
+Golden = Mapping[str, Array]
+
+
+def read_golden(name: str) -> Golden:
+    with np.load(Path(__file__).with_name(name)) as file:
+        return dict(file)
+
+
+def cache_settings(golden: Golden) -> dict[str, Any]:
+    """The hyper-parameters that TDA and BoostAdapter have in common."""
+    return {
+        "shots": int(golden["pos_shot_capacity"]),
+        "alpha": float(golden["pos_alpha"]),
+        "beta": float(golden["pos_beta"]),
+        "neg_shots": int(golden["neg_shot_capacity"]),
+        "neg_alpha": float(golden["neg_alpha"]),
+        "neg_beta": float(golden["neg_beta"]),
+        "gate": (float(golden["neg_entropy_lower"]), float(golden["neg_entropy_upper"])),
+        "mask": (float(golden["neg_mask_lower"]), float(golden["neg_mask_upper"])),
+        "keep": float(golden["select_ratio"]),
+    }
+
+
+def make_task(text: Tensor, scale: float = 100.0) -> Task:
+    return Task([f"class {c}" for c in range(len(text))], text, text[:, None], scale)
+
+
+def make_stream(features: Tensor) -> list[Observation]:
+    """Features [N, V, D] whose view 0 is the original."""
+    return [Observation(i, views[0], {"views": views[1:]}) for i, views in enumerate(features)]
+
+
+def unit(*shape: int, seed: int) -> Tensor:
+    return torch.nn.functional.normalize(torch.randn(shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
+
+
+def close(actual: Any, expected: Array, atol: float) -> None:
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=0, atol=atol)
+
+
+def run(method: Method, task: Task, stream: list[Observation]) -> Tensor:
+    method.start(task)
+    return torch.stack([method.step(x) for x in stream])
