@@ -8,6 +8,7 @@ Streams are synthetic: random unit features around their classes' prototypes, so
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -48,29 +49,21 @@ def make_stream(task: Task, rng: torch.Generator) -> list[Observation]:
     return stream
 
 
-def best_time(call: Callable[[], object]) -> float:
-    """Seconds per call: the mean of each chunk, the best of the chunks."""
-    chunks = []
-    for _ in range(CHUNKS):
-        begin = time.perf_counter()
-        for _ in range(CHUNK):
-            call()
-        chunks.append((time.perf_counter() - begin) / CHUNK)
-    return min(chunks)
+def chunk_time(call: Callable[[], object]) -> float:
+    """Seconds per call, the mean of one chunk."""
+    begin = time.perf_counter()
+    for _ in range(CHUNK):
+        call()
+    return (time.perf_counter() - begin) / CHUNK
 
 
-def time_step(method: Method, task: Task, stream: list[Observation]) -> float:
+def ready_step(method: Method, task: Task, stream: list[Observation]) -> Callable[[], object]:
+    """The method's next step, with its caches filled."""
     method.start(task)
-    steps = 0
-
-    def step() -> None:
-        nonlocal steps
-        method.step(stream[steps % IMAGES])
-        steps += 1
-
+    circle = itertools.cycle(stream)
     for _ in range(WARM_UP):
-        step()
-    return best_time(step)
+        method.step(next(circle))
+    return lambda: method.step(next(circle))
 
 
 def feature_level_methods(names: list[str]) -> Iterator[type[Method]]:
@@ -91,15 +84,16 @@ def main(names: list[str]) -> None:
     task = make_task(rng)
     stream = make_stream(task, rng)
     views, weights = torch.cat((stream[0].image[None], stream[0]["views"])), task.text.T.contiguous()
-    units, seconds = [], {}
     with torch.no_grad():  # as the runner does
+        calls: dict[str, Callable[[], object]] = {"(unit)": lambda: (views @ weights).softmax(-1)}
         for method in feature_level_methods(names or default_registry().names("methods")):
-            units.append(best_time(lambda: (views @ weights).softmax(-1)))  # again each time: the best counts
-            seconds[method.name] = time_step(method(), task, stream)
-    unit = min(units)
+            calls[method.name] = ready_step(method(), task, stream)
+        # In turns, so that a busy minute of the machine does not fall on one of them alone.
+        rounds = [{name: chunk_time(call) for name, call in calls.items()} for _ in range(CHUNKS)]
+    seconds = {name: min(round_[name] for round_ in rounds) for name in calls}
     print(f"{'method':<14}{'µs per step':>12}{'x unit':>8}")
-    for name, value in {"(unit)": unit, **seconds}.items():
-        print(f"{name:<14}{value * 1e6:>12.0f}{value / unit:>8.1f}")
+    for name, value in seconds.items():
+        print(f"{name:<14}{value * 1e6:>12.0f}{value / seconds['(unit)']:>8.1f}")
 
 
 if __name__ == "__main__":

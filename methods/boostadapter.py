@@ -17,7 +17,6 @@ from torch import Tensor
 from tta_bench import hookimpl
 from tta_bench.functional import (
     EMPTY,
-    FILLED,
     Pool,
     affinity,
     classifier,
@@ -96,6 +95,7 @@ class BoostAdapter(Method):
         self.neg_offsets = text.new_full((n_classes, self.neg_shots), EMPTY)
         self.neg_masks = text.new_zeros(n_classes, self.neg_shots, n_classes)  # 1 where an item counts against a class
 
+    @torch.inference_mode()
     def step(self, x: Observation) -> Tensor:
         pool, boost = self.summarise(x)
         self.remember(pool)  # before the prediction, so that an image finds itself in the cache
@@ -116,10 +116,10 @@ class BoostAdapter(Method):
     def remember(self, pool: Pool) -> None:
         """Keep a class's surest images as positives, and its latest neither sure nor hopeless ones as negatives."""
         y, h = int(pool.logits.argmax()), pool.entropy
-        insert_by_entropy(self.entropies, y, h, (self.features, pool.feature), (self.offsets, FILLED))
+        insert_by_entropy(self.entropies, y, h, (self.features, pool.feature), (self.offsets, -self.beta))
         if self.is_uncertain(pool):
             items = (self.neg_features, pool.feature), (self.neg_masks, self.counts_against(pool.probs))
-            insert_fifo(self.neg_entropies, y, h, *items, (self.neg_offsets, FILLED))
+            insert_fifo(self.neg_entropies, y, h, *items, (self.neg_offsets, -self.neg_beta))
 
     def is_uncertain(self, pool: Pool) -> bool:
         low, high = self.gate

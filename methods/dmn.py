@@ -74,6 +74,7 @@ class DMN(Method):
         self.entropies[:, 0] = -float("inf")
         self.gram = self.features @ self.features.mT  # ⟨x_i, x_j⟩ within a class, [C, 1 + M, 1 + M]
 
+    @torch.inference_mode()
     def step(self, x: Observation) -> Tensor:
         vote = self.vote(x)
         self.write(x.image, vote)

@@ -20,14 +20,12 @@ from tta_bench.prototypes import (
     TEMPERATURE,
     adamw_step,
     cache_logits,
-    columns,
     empty_cache,
     entropy_and_slope,
     info_nce,
-    length,
+    inverse_length,
     mean_entry,
     put,
-    running_average,
 )
 from tta_bench.views import AugMix
 
@@ -81,38 +79,48 @@ class DPE(Method):
     def start(self, task: Task) -> None:
         self.scale = task.scale
         self.text_updates = 0
-        self._set_text(columns(task.text))
-        self.cache_features, self.cache_entropy, self.log_present = empty_cache(len(task.text), self.shots, task.text)
-        self.keys = torch.zeros_like(self.text)  # [D, C] class means, not normalised
-        self.visual, self.visual_length = torch.zeros_like(self.text), length(self.keys)
+        self.cache_features, self.cache_entropy, self.offsets = empty_cache(len(task.text), self.shots, task.text)
+        # Text and visual prototypes: the sum over prompts and accepted samples, and the mean of the class's entries.
+        self.prototypes = torch.stack((task.text, torch.zeros_like(task.text)))  # [2, C, D]
+        self.units = torch.zeros_like(self.prototypes)
+        self.lengths = self.prototypes.new_ones(*self.prototypes.shape[:2], 1)  # [2, C, 1]
+        self._set_text()
 
-    def _set_text(self, bank: Tensor) -> None:
-        self.text_bank, self.text_length = bank, length(bank)  # not unit-norm once it has been averaged
-        self.text = bank / self.text_length  # [D, C]
+    @property
+    def text_bank(self) -> Tensor:
+        """The running average of the text prototypes [C, D]."""
+        return self.prototypes[0] / (1 + self.text_updates)
 
+    def _set_text(self) -> None:
+        inverse = inverse_length(self.prototypes[0])
+        torch.mul(self.prototypes[0], inverse, out=self.units[0])
+        torch.reciprocal(inverse, out=self.lengths[0]).div_(1 + self.text_updates)
+
+    @torch.inference_mode()
     def step(self, x: Observation) -> Tensor:
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
-        n_classes = len(self.log_present)
-        seen = low_entropy_pool(views, (views @ self.text).mul_(self.scale), self.keep)
+        n_classes = len(self.offsets)
+        seen = low_entropy_pool(views, (views @ self.units[0].mT).mul_(self.scale), self.keep)
         label = int(seen.logits.argmax())
         h = normalised_entropy(seen.entropy, n_classes)
         self.store(label, seen.feature, h)  # before the prediction: the image sees itself in the cache
 
-        text, visual = self.adapt(seen.feature, seen.logits)
-        text_length, visual_length = length(text), length(visual)
-
+        adapted = self.adapt(seen.feature, seen.logits)
+        inverse = inverse_length(adapted)  # [2, C, 1]
         if self.predict_from == "selected":
-            again = low_entropy_pool(views, self.scale * (views @ text / text_length), self.keep)
-            feature, logits = again.feature, again.logits
+            again = low_entropy_pool(views, self.scale * (views @ adapted[0].mT * inverse[0, :, 0]), self.keep)
+            logits, match = again.logits, adapted[1] @ again.feature * inverse[1, :, 0]
         else:
-            feature, logits = x.image, self.scale * (x.image @ text / text_length[0])
-        scores = logits + self._cache_logits(feature @ visual / visual_length[0])
+            cosine = (adapted @ x.image).mul_(inverse[..., 0])  # [2, C]
+            logits, match = self.scale * cosine[0], cosine[1]
+        scores = logits + cache_logits(match, self.offsets, self.alpha, self.beta)
 
         score_entropy = entropy_of_logits(scores).item()
         updated = normalised_entropy(score_entropy, n_classes) < self.gate
         if updated:
             self.text_updates += 1
-            self._set_text(running_average(self.text_bank, text, text_length, self.text_updates))
+            self.prototypes[0].addcmul_(adapted[0], inverse[0])
+            self._set_text()
         self.report(
             {"pseudo_label": label, "cache_entropy": h, "score_entropy": score_entropy, "text_updated": updated}
         )
@@ -123,34 +131,32 @@ class DPE(Method):
         features, entropies = self.cache_features[label], self.cache_entropy[label]
         if put(features, entropies, feature, h):
             key = mean_entry(features, entropies)
-            norm = length(key[:, None])[0]
-            self.log_present[label] = 0.0
-            self.keys[:, label], self.visual[:, label], self.visual_length[:, label] = key, key / norm, norm
+            inverse = inverse_length(key)
+            self.offsets[label] = -self.beta
+            self.prototypes[1, label], self.units[1, label] = key, key * inverse
+            self.lengths[1, label] = inverse.reciprocal_()
 
-    def adapt(self, feature: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Text and visual prototypes [D, C], not normalised, after one step on H(z + cache(f)) + align·InfoNCE."""
-        match = feature @ self.visual  # [C]
-        cached = self._cache_logits(match)  # 0 for absent classes
+    def adapt(self, feature: Tensor, logits: Tensor) -> Tensor:
+        """Text and visual prototypes [2, C, D], of any length, after one step on H(z + cache(f)) + align·InfoNCE."""
+        text, visual = self.units
+        match = self.units @ feature  # [2, C]
+        cached = cache_logits(match[1], self.offsets, self.alpha, self.beta)  # 0 for absent classes
         h, slope = entropy_and_slope(logits + cached)
-        cosine = self.visual.mT @ self.text  # [C, C]
-        align, align_slope = info_nce(cosine, self.log_present)
+        cosine = visual @ text.mT  # [C, C]
+        align, align_slope = info_nce(cosine, self.offsets)
+        align_slope *= self.align / TEMPERATURE
         self.report({"loss_entropy": h, "loss_align": align})
 
         # A slope in a unit vector can only turn it: its part along the vector is taken out, and known from the cosines.
-        pull = self.align / TEMPERATURE
-        agreement = (cosine * align_slope).mul_(pull)
-        text_slope = self.text * -(slope * logits + agreement.sum(0))
-        text_slope.addr_(feature, slope, alpha=self.scale).addmm_(self.visual, align_slope, alpha=pull)
-        cached_slope = self.beta * slope * cached
-        visual_slope = self.visual * -(cached_slope * match + agreement.sum(1))
-        visual_slope.addr_(feature, cached_slope).addmm_(self.text, align_slope.mT, alpha=pull)
-        return (
-            adamw_step(self.text_bank, text_slope, self.text_length, self.lr_text, self.eps, self.emulate_fp16),
-            adamw_step(self.keys, visual_slope, self.visual_length, self.lr_image, self.eps, self.emulate_fp16),
-        )
-
-    def _cache_logits(self, cosine: Tensor) -> Tensor:
-        return cache_logits(cosine, self.log_present, self.alpha, self.beta)
+        match_slope = torch.stack((self.scale * slope, cached.mul_(slope).mul_(self.beta)))  # [2, C]
+        agreement = align_slope * cosine
+        along = torch.stack((agreement.sum(0), agreement.sum(1))).addcmul_(match_slope, match)
+        slopes = match_slope[..., None] * feature  # [2, C, D]
+        slopes.addcmul_(self.units, along[..., None], value=-1)
+        slopes[0].addmm_(align_slope.mT, visual)
+        slopes[1].addmm_(align_slope, text)
+        lr = (1 + self.text_updates) * self.lr_text, self.lr_image
+        return adamw_step(self.prototypes, slopes, self.lengths, lr, self.eps, self.emulate_fp16)
 
 
 @hookimpl

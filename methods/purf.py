@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tta_bench import hookimpl
-from tta_bench.functional import entropy_of_logits, normalised_entropy, select_confident, stack_views
+from tta_bench.functional import dot, entropy_of_logits, kept_count, lowest, normalised_entropy
 from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.prototypes import (
     TEMPERATURE,
@@ -26,12 +26,11 @@ from tta_bench.prototypes import (
     adjacent_embeddings,
     cache_logits,
     empty_cache,
-    entropy_and_slope,
     info_nce,
-    length,
+    inverse_length,
+    log_softmax,
     mean_entry,
-    mean_unit,
-    running_average,
+    sum_unit,
     tangential,
     unit,
 )
@@ -45,16 +44,20 @@ SLACK = 1e-6  # identical regions must not fail their own mean
 
 def global_candidates(logits: Tensor, kappa_g: float) -> Tensor:
     """Eq. 5: G = ∩_{x_i ∈ V} Top-κ_g(p(x_i)), from the views' logits [V, C], as a mask [C]."""
-    k = max(1, math.floor(kappa_g * logits.shape[1] + 1e-9))  # paper silent: rounded down, at least one class
-    top = logits.argsort(dim=-1, descending=True, stable=True)[:, :k]  # of equal logits the first class comes first
-    return torch.zeros_like(logits, dtype=torch.bool).scatter_(1, top, True).all(0)
+    n_views, n_classes = logits.shape
+    k = max(1, math.floor(kappa_g * n_classes + 1e-9))  # paper silent: rounded down, at least one class
+    top = logits >= logits.topk(k)[0][:, -1:]
+    if int(top.sum()) > k * n_views:  # of equal logits the first class comes first
+        order = logits.sort(dim=-1, descending=True, stable=True)[1]
+        top = torch.zeros_like(top).scatter_(1, order[:, :k], True)
+    return top.all(0)
 
 
-def relative_confidence(cosine: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Eq. 6: ŝ_q^c = softmax_c(S⟨f_q, F_T^c⟩), from the cosines [Q, C], and its entropy [Q]."""
-    log_p = (scale * cosine).log_softmax(-1)
+def relative_confidence(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Eq. 6: ŝ_q^c = softmax_c(S⟨f_q, F_T^c⟩), from the logits [Q, C]; its logarithm, and its entropy [Q]."""
+    log_p = log_softmax(logits)
     p = log_p.exp()
-    return p, -(p * log_p).sum(-1)
+    return p, log_p, dot(p, log_p).neg_()
 
 
 def dominance(score: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,29 +78,33 @@ def running_threshold(
     if stat == "printed":
         n = n + 1
         return mu + (score.mean(0) - mu) / n, n
-    regions = torch.zeros_like(mu).index_add_(0, dominant, torch.ones_like(own))  # [C] how many each class dominates
-    excess = torch.zeros_like(mu).index_add_(
-        0, dominant, own - mu.index_select(0, dominant)
-    )  # [C] regions · (s̄_c − μ_c)
+    regions = torch.bincount(dominant, minlength=len(mu))  # [C] how many each class dominates
+    excess = torch.zeros_like(mu).index_add_(0, dominant, own - mu.gather(0, dominant))  # [C] regions · (s̄_c − μ_c)
     if stat == "pooled":
         n = n + regions
         return torch.addcdiv(mu, excess, n.clamp_min(1)), n
     n = n + regions.clamp(max=1)
-    return torch.addcdiv(mu, excess, n.clamp_min(1) * regions.clamp_min(1)), n
+    return torch.addcdiv(mu, excess, (n * regions).clamp_min_(1)), n
 
 
-def pure_regions(own: Tensor, dominant: Tensor, mu: Tensor) -> tuple[Tensor, bool]:
-    """Eq. 8: F_pur = {f_q | ŝ_q^{c*} ≥ μ_{c*}} as the regions' indices [n], and whether any region passed."""
-    margin = own - mu.index_select(0, dominant)
-    pure = (margin >= -SLACK).nonzero()[:, 0]
-    if len(pure) == 0:  # paper silent: the nearest miss keeps the scores comparable, but gives no label
-        return margin.argmax()[None], False
-    return pure, True
+def purity(own: Tensor, dominant: Tensor, mu: Tensor) -> tuple[Tensor, int]:
+    """Eq. 8: F_pur = {f_q | ŝ_q^{c*} ≥ μ_{c*}} as 0 for its regions and −∞ for the others [Q, 1]; how many passed."""
+    margin = own - mu.gather(0, dominant)
+    pure = margin >= -SLACK
+    passed = int(pure.sum())
+    if passed == 0:  # paper silent: the nearest miss keeps the scores comparable, but gives no label
+        pure[margin.argmax()] = True
+    return pure.log()[:, None], passed
 
 
-def region_candidates(dominant: Tensor, n_classes: int) -> Tensor:
-    """Eq. 9: R = {c*_q | f_q ∈ F_pur} as a mask [C]."""
-    return torch.zeros(n_classes, dtype=torch.bool, device=dominant.device).index_fill_(0, dominant, True)
+def surest(entropies: Tensor, dominant: Tensor, n_classes: int) -> Tensor:
+    """The lowest entropy among the regions that a class dominates, infinite where there are none: [C]."""
+    return entropies.new_full((n_classes,), math.inf).scatter_reduce_(0, dominant, entropies, "amin")
+
+
+def region_candidates(surest: Tensor) -> Tensor:
+    """Eq. 9: R = {c*_q | f_q ∈ F_pur} as a mask [C], from the lowest entropy of each class's pure regions."""
+    return surest < math.inf
 
 
 # ------------------------------------------------------------------------------------------------- cache purification
@@ -109,18 +116,21 @@ def anchors(entropies: Tensor, dominant: Tensor, labels: Tensor) -> Tensor:
     return entropies.masked_fill(dominant != labels[:, None], math.inf).argmin(-1)
 
 
-def aged(entropies: Tensor, age: Tensor, delta: float) -> Tensor:
-    """Eq. 15: H'_i = H_i · exp((t_i − δ)/δ)."""
-    return (age / delta - 1).clamp_(max=60).exp_().mul_(entropies)  # bounded: H' stays below that of a free slot
+def aged(entropies: Tensor, born: Tensor, now: int, delta: float) -> Tensor:
+    """Eq. 15: H'_i = H_i · exp((t_i − δ)/δ) with the age t_i = now − born_i."""
+    exponent = (now - delta - born).div_(delta)
+    return exponent.clamp_(max=60).exp_().mul_(entropies)  # bounded: H' stays below that of a free slot
 
 
 # ----------------------------------------------------------------------------------------------------- scores and BCE
 
 
-def aggregate(image: Tensor, regions: Tensor | None, text: Tensor) -> Tensor:
-    """Eq. 10 without the cache: ½⟨F_V, F_T^c⟩ + ½ max_{f_q ∈ F_pur} ⟨f_q, F_T^c⟩; without regions Eq. 1, [C]."""
-    whole = image @ text
-    return whole if regions is None else (regions @ text).amax(0).add_(whole).mul_(0.5)
+def aggregate(scores: Tensor, purity: Tensor | None) -> Tensor:
+    """Eq. 10 without the cache: ½ s(F_V) + ½ max_{f_q ∈ F_pur} s(f_q) from the scores of regions and image [Q + 1, C].
+
+    Without the regions' purity [Q, 1] Eq. 1, the image alone.
+    """
+    return scores[-1] if purity is None else torch.lerp((scores[:-1] + purity).amax(0), scores[-1], 0.5)
 
 
 def bce_and_slope(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,14 +141,17 @@ def bce_and_slope(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 class Purified(NamedTuple):
     """What region purification makes of one image."""
 
-    regions: Tensor  # [n, D] F_pur
-    cosine: Tensor  # [n, C] of each with the text
-    dominant: Tensor  # [n] c* of each
-    entropy: Tensor  # [n] of each
-    image_logits: Tensor  # [C] of the whole image
-    confident: Tensor  # [k, D] V_f
-    confident_logits: Tensor  # [k, C]
+    crops: Tensor  # [Q + 1, D] the regions, and the whole image last
+    logits: Tensor  # [Q + 1, C]
+    purity: Tensor  # [Q, 1] 0 in F_pur, −∞ outside: added to what a maximum over F_pur is taken of
+    dominant: Tensor  # [Q] c* of each region
+    entropies: Tensor  # [Q] of the regions that may give labels, infinite for the others
+    surest: Tensor  # [C] the lowest of those that the class dominates
     labels: Tensor  # [C] mask: Ỹ = G ∩ R
+    image_entropy: Tensor  # []
+    confident: Tensor  # [k, D] V_f
+    confident_slope: Tensor  # [k, C] of L_ent in their cosines
+    loss_entropy: Tensor  # [] L_ent
 
 
 @dataclass
@@ -184,140 +197,171 @@ class PuRF(Method):
         self.scale, self.bias = task.scale, task.bias
         self.seen = 0  # T
         self.text_updates = 0
-        self._set_text(adjacent_embeddings(task.text_bank, SLOTS))
+        adjacent = adjacent_embeddings(task.text_bank, SLOTS)  # [C, 3, D]
+        if task.text_bank.shape[1] < SLOTS:
+            adjacent = adjacent[:, :1].clone()  # three equal slots would stay equal: one stands for them
+        self.text_sum = adjacent  # [C, M, D] of the prompts and the accepted samples
+        self._set_text()
         self.mu, self.mu_count = task.text.new_zeros(2, n_classes).unbind()
-        self.cache_features, self.cache_entropy, self.log_present = empty_cache(n_classes, self.shots, task.text)
+        self.cache_features, self.cache_entropy, self.offsets = empty_cache(n_classes, self.shots, task.text)
         self.cache_born = torch.zeros(n_classes, self.shots, dtype=torch.long, device=task.text.device)
-        self.keys = torch.zeros_like(self.text)  # F_cache [D, C]
+        self.keys = torch.zeros_like(self.text)  # F_cache [C, D]
+        self.has_entries = False
         self.labels = torch.zeros(n_classes, dtype=torch.bool, device=task.text.device)  # Ỹ of the last image
 
-    def _set_text(self, bank: Tensor) -> None:
-        """F_T^c = unit(mean_m unit(E_m^c)), with the lengths that its gradient needs."""
-        self.text_bank, self.bank_length = bank, length(bank)  # [3, D, C], not unit-norm once it has been averaged
-        mean = mean_unit(bank, self.bank_length)
-        self.text_length = length(mean)
-        self.text = mean / self.text_length  # [D, C]
+    @property
+    def text_bank(self) -> Tensor:
+        """E: the running average of the adjacent embeddings [C, 3, D]."""
+        return (self.text_sum / (1 + self.text_updates)).expand(-1, SLOTS, -1)
 
+    def _set_text(self) -> None:
+        """F_T^c = unit(mean_m unit(E_m^c)), with the lengths that its gradient needs."""
+        self.sum_inverse = inverse_length(self.text_sum)  # [C, M, 1]
+        total = sum_unit(self.text_sum, self.sum_inverse)
+        inverse = inverse_length(total)
+        self.text = total * inverse  # [C, D]
+        share = self.text_sum.shape[1] / SLOTS * (1 + self.text_updates)
+        self.lengths = (self.sum_inverse * inverse[:, None]).mul_(share).reciprocal_()  # [C, M, 1]
+
+    @torch.inference_mode()
     def step(self, x: Observation) -> Tensor:
         self.seen += 1
         seen = self.purify_regions(x)  # Eq. 5-9
         self.labels = seen.labels
-        self.purify_cache(x.image, seen)  # Eq. 12, 14, 15
-        cached = self.cache_scores(x.image, seen.regions)  # Eq. 13
-        bank = self.adapt_text(x.image, seen, cached)  # Eq. 3, 11, 16-18
-        bank_length = length(bank)
-        text = unit(mean_unit(bank, bank_length))
-        scores = self.scale * aggregate(x.image, seen.regions if self.rp else None, text) + cached  # Eq. 2, 10
-        self.evolve_text(bank, bank_length, scores)  # Eq. 4
+        self.purify_cache(seen)  # Eq. 12, 14, 15
+        cached = self.cache_scores(seen)  # Eq. 13
+        adapted = self.adapt_text(seen, cached)  # Eq. 3, 11, 16-18
+        inverse = inverse_length(adapted)
+        text = sum_unit(adapted, inverse)  # [C, D], its length is left to the scores
+        similarity = aggregate(seen.crops @ text.mT, seen.purity if self.rp else None)
+        scores = torch.addcmul(cached, similarity, inverse_length(text)[:, 0], value=self.scale)  # Eq. 2, 10
+        self.evolve_text(adapted, inverse, scores)  # Eq. 4
         return scores
 
     def purify_regions(self, x: Observation) -> Purified:
         """Eq. 5-9: purified regions, confident views and the pseudo-labels on which both agree."""
-        n_classes = len(self.mu)
-        views = stack_views(x.image, x.views.get("views"))  # [1 + V, D]
-        logits = (views @ self.text).mul_(self.scale)
-        kept = select_confident(logits, self.keep)
-        confident, confident_logits = views.index_select(0, kept), logits.index_select(0, kept)
-        agreeing = confident_logits if self.view_set == "Vf" or len(views) == 1 else logits[1:]
-        proposed = global_candidates(agreeing, self.kappa_g)
-
-        regions = x.views.get("regions")
+        regions, views = x.views.get("regions"), x.views.get("views")
+        tested = self.rp and self.selection in ("rel", "abs")
         if regions is None or len(regions) == 0 or (self.rp and self.selection == "global_only"):
             regions, tested = x.image[None], False
-        else:
-            tested = self.rp and self.selection != "all"
-        cosine = regions @ self.text  # [Q, C]
-        p, entropy = relative_confidence(cosine, self.scale)
-        score = cosine if self.selection == "abs" else p
+        q = len(regions)
+        crops = (regions, x.image[None]) if views is None else (regions, x.image[None], views)
+        features = torch.cat(crops)  # [Q + 1 + V, D] regions, image and views
+        logits = (features @ self.text.mT).mul_(self.scale)  # [Q + 1 + V, C]
+        p, log_p, entropies = relative_confidence(logits)
+
+        n_views = len(features) - q  # the original is view 0
+        kept = lowest(entropies[q:], kept_count(self.keep, n_views)) + q
+        h = entropies.index_select(0, kept)
+        slope = (log_p.index_select(0, kept) + h[:, None]).mul_(p.index_select(0, kept))  # −dH/dl, as in DPE and ReTA
+        agreeing = logits.index_select(0, kept) if self.view_set == "Vf" or n_views == 1 else logits[q + 1 :]
+        proposed = global_candidates(agreeing, self.kappa_g)
+
+        score = logits[:q] / self.scale if self.selection == "abs" else p[:q]
         own, dominant = dominance(score)
-        share, passed = 1.0, True
+        entropies, image_entropy = entropies[:q], entropies[q]
         if tested:
             self.mu, self.mu_count = running_threshold(self.mu, self.mu_count, score, own, dominant, self.mu_stat)
-            pure, passed = pure_regions(own, dominant, self.mu)
-            share = len(pure) / len(regions) if passed else 0.0
-            regions, cosine, dominant, entropy = (t.index_select(0, pure) for t in (regions, cosine, dominant, entropy))
-        found = region_candidates(dominant if passed else dominant[:0], n_classes)
-        labels = proposed & found
-        self.report({"kept_share": share, "G": proposed.sum(), "R": found.sum(), "Y": labels.sum()})
-        return Purified(regions, cosine, dominant, entropy, logits[0], confident, confident_logits, labels)
-
-    def purify_cache(self, image: Tensor, seen: Purified) -> None:
-        """Eq. 12: which features enter the cache, with which entropy and as which class."""
-        labels = seen.labels.nonzero()[:, 0] if self.ep else seen.image_logits.argmax()[None]
-        if self.ep and self.cache_mode != "global_multi":
-            chosen = anchors(seen.entropy, seen.dominant, labels)
-            self.write(labels, seen.regions[chosen], seen.entropy[chosen])
+            pure, passed = purity(own, dominant, self.mu)
+            entropies = entropies - pure[:, 0] if passed else torch.full_like(entropies, math.inf)
         else:
-            self.write(labels, image.expand(len(labels), -1), entropy_of_logits(seen.image_logits).expand(len(labels)))
+            pure, passed = torch.zeros_like(own)[:, None], q
+        lowest_entropies = surest(entropies, dominant, len(self.mu))
+        found = region_candidates(lowest_entropies)
+        labels = proposed & found
+        self.report({"kept_share": passed / q, "G": proposed.sum(), "R": found.sum(), "Y": labels.sum()})
+        return Purified(
+            crops=features[: q + 1],
+            logits=logits[: q + 1],
+            purity=pure,
+            dominant=dominant,
+            entropies=entropies,
+            surest=lowest_entropies,
+            labels=labels,
+            image_entropy=image_entropy,
+            confident=features.index_select(0, kept),
+            confident_slope=slope.mul_(-self.scale / len(kept)),
+            loss_entropy=h.mean(),  # Eq. 16: L_ent = mean_{x_i ∈ V_f} H(p(x_i))
+        )
 
-    def write(self, labels: Tensor, features: Tensor, entropies: Tensor) -> None:
-        """Eq. 14, 15: one candidate for each of the classes [n] takes a free slot, or the largest H' if lower."""
-        priority = self.cache_entropy[labels]  # [n, L], infinite where a slot is free
-        if self.tr:
-            priority = aged(priority, self.seen - self.cache_born[labels], self.delta)
-        slot = priority.argmax(-1)  # the first of equals, so slots fill from the front
-        worst = priority.gather(1, slot[:, None])[:, 0]
-        enters = (entropies < worst).nonzero()[:, 0]
-        replaced = (worst[enters] < math.inf).sum() if len(enters) else 0
-        self.report({"entries_in": len(enters), "entries_out": replaced})
-        if len(enters) == 0:
-            return
-        c, slot = labels[enters], slot[enters]
-        self.cache_features[c, slot] = features[enters]
-        self.cache_entropy[c, slot] = entropies[enters]  # the raw one: age is applied anew at every comparison
+    def purify_cache(self, seen: Purified) -> None:
+        """Eq. 12, 14, 15: a pseudo-label's anchor takes a free slot of its class, or that of the largest H' if lower."""
+        whole = not self.ep or self.cache_mode == "global_multi"
+        labels = seen.labels if self.ep else F.one_hot(seen.logits[-1].argmax(), len(self.mu)).bool()
+        offered = seen.image_entropy.expand(len(labels)) if whole else seen.surest  # [C]
+        worst, slots = self.priorities().max(-1)  # [C] the first of equals, so slots fill from the front
+        entering = ((offered < worst) & labels).nonzero()[:, 0]
+        self.report({"entries_in": len(entering), "entries_out": 0})
+        if len(entering):
+            self.report({"entries_out": (worst[entering] < math.inf).sum()})
+            rows = torch.full_like(entering, -1) if whole else anchors(seen.entropies, seen.dominant, entering)
+            self.write(entering, slots[entering], seen.crops[rows], offered[entering])
+
+    def priorities(self) -> Tensor:
+        """Eq. 15 for every slot [C, L], infinite where it is free."""
+        return aged(self.cache_entropy, self.cache_born, self.seen, self.delta) if self.tr else self.cache_entropy
+
+    def write(self, c: Tensor, slot: Tensor, features: Tensor, entropies: Tensor) -> None:
+        """Eq. 14: one entry (f, H, t = 0) for each of the classes [n]."""
+        self.cache_features[c, slot] = features
+        self.cache_entropy[c, slot] = entropies  # the raw one: age is applied anew at every comparison
         self.cache_born[c, slot] = self.seen
-        self.log_present[c] = 0.0
-        self.keys[:, c] = unit(mean_entry(self.cache_features[c], self.cache_entropy[c]).mT)
+        self.offsets[c] = -self.beta
+        self.keys[c] = unit(mean_entry(self.cache_features[c], self.cache_entropy[c]))
+        self.has_entries = True
 
-    def cache_scores(self, image: Tensor, regions: Tensor) -> Tensor:
+    def cache_scores(self, seen: Purified) -> Tensor:
         """Eq. 13: s_cache^c = A(max_{f_q ∈ F_pur} ⟨f_q, F_cache^c⟩) L_p with A(x) = α e^{−β(1−x)}."""
         if not self.ep or self.cache_mode in ("region_globalretrieve", "global_multi"):
-            cosine = image @ self.keys
+            cosine = seen.crops[-1] @ self.keys.mT
         elif self.cache_mode == "region_avg":
-            cosine = regions.mean(0) @ self.keys
+            weights = seen.purity.exp()[:, 0].to(seen.crops.dtype)  # [Q]
+            cosine = weights @ seen.crops[:-1] @ self.keys.mT / weights.sum()
         else:
-            cosine = (regions @ self.keys).amax(0)
+            cosine = (seen.crops[:-1] @ self.keys.mT).add_(seen.purity).amax(0)
         # paper silent: L_p says which classes have an entry, so that no pseudo-label leaks into the scores
-        return cache_logits(cosine, self.log_present, self.alpha, self.beta)
+        return cache_logits(cosine, self.offsets, self.alpha, self.beta)
 
-    def adapt_text(self, image: Tensor, seen: Purified, cached: Tensor) -> Tensor:
-        """Eq. 3, 18: E + ΔF_T [3, D, C], not normalised, after one step on L_ent + λ₁ L_BCE + λ₂ L_align."""
-        # Eq. 16: L_ent = mean_{x_i ∈ V_f} H(p(x_i))
-        h, slope = entropy_and_slope(seen.confident_logits)
-        text_slope = seen.confident.mT @ slope.mul_(self.scale / len(h))  # [D, C]
-        bce, align = torch.zeros_like(h[0]), torch.zeros_like(h[0])
+    def adapt_text(self, seen: Purified, cached: Tensor) -> Tensor:
+        """Eq. 3, 18: E + ΔF_T [C, M, D], of any length, after one step on L_ent + λ₁ L_BCE + λ₂ L_align."""
+        text_slope = seen.confident_slope.mT @ seen.confident  # [C, D]
+        bce: Tensor | float = 0.0
+        align: Tensor | float = 0.0
         if self.rp and (self.empty_labels == "zero" or bool(seen.labels.any())):
-            bce, bce_slope, region = self.label_loss(image, seen, cached)
-            text_slope.addr_(image, bce_slope, alpha=self.lambda_1)
-            strongest = torch.zeros_like(seen.cosine).scatter_(0, region[None], bce_slope[None])  # [n, C]
-            text_slope.addmm_(seen.regions.mT, strongest, alpha=self.lambda_1)
+            bce, slope = self.label_loss(seen, cached)
+            per_cosine = 0.5 * (self.scale if self.bce_space == "scaled" else 1.0)
+            text_slope.addmm_(slope.mT, seen.crops, alpha=self.lambda_1 * per_cosine)
         # Eq. 17. paper silent: image to text, temperature 0.01, mean over the classes with an entry, as in DPE and ReTA
-        if self.log_present.max() == 0:
-            align, align_slope = info_nce(self.keys.mT @ self.text, self.log_present)
-            text_slope.addmm_(self.keys, align_slope, alpha=self.lambda_2 / TEMPERATURE)
-        self.report({"loss_entropy": h.mean(), "loss_bce": bce, "loss_align": align})
+        if self.has_entries:
+            align, slope = info_nce(self.keys @ self.text.mT, self.offsets)
+            text_slope.addmm_(slope.mT, self.keys, alpha=self.lambda_2 / TEMPERATURE)
+        self.report({"loss_entropy": seen.loss_entropy, "loss_bce": bce, "loss_align": align})
 
         # Back through F_T = unit(mean_m unit(E_m)): both directions first, the lengths with the optimiser.
-        mean_slope = tangential(text_slope, self.text)
-        slope = tangential(mean_slope, self.text_bank, self.bank_length)
-        lengths = SLOTS * self.text_length * self.bank_length
-        return adamw_step(self.text_bank, slope, lengths, self.lr, self.eps)
+        mean_slope = tangential(text_slope, self.text, dot(self.text, text_slope)[:, None])[:, None]  # [C, 1, D]
+        along = (self.text_sum @ mean_slope.mT).mul_(self.sum_inverse).mul_(self.sum_inverse)  # [C, M, 1]
+        slope = tangential(mean_slope, self.text_sum, along)
+        return adamw_step(self.text_sum, slope, self.lengths, (1 + self.text_updates) * self.lr, self.eps)
 
-    def label_loss(self, image: Tensor, seen: Purified, cached: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Eq. 11 before the step, its slope in ⟨F_V, F_T^c⟩ [C], and the region [C] whose cosine has the same slope."""
-        local, region = seen.cosine.max(0)
-        scores = torch.add(cached + self.bias, local.add_(image @ self.text), alpha=0.5 * self.scale)
-        shrink = 1.0 if self.bce_space == "scaled" else 1 / self.scale
-        loss, slope = bce_and_slope(shrink * scores, seen.labels.to(scores.dtype))
-        return loss, slope.mul_(0.5 * self.scale * shrink), region
+    def label_loss(self, seen: Purified, cached: Tensor) -> tuple[Tensor, Tensor]:
+        """Eq. 11 before the step, and its slope in the scores through each of regions and image, [Q + 1, C]."""
+        local, region = (seen.logits[:-1] + seen.purity).max(0)  # of each class the strongest region
+        scores = torch.lerp(local, seen.logits[-1], 0.5).add_(cached).add_(self.bias)
+        if self.bce_space == "cosine":
+            scores /= self.scale
+        loss, slope = bce_and_slope(scores, seen.labels.to(scores.dtype))
+        slopes = torch.zeros_like(seen.logits).scatter_(0, region[None], slope[None])
+        slopes[-1] = slope
+        return loss, slopes
 
-    def evolve_text(self, bank: Tensor, bank_length: Tensor, scores: Tensor) -> None:
+    def evolve_text(self, adapted: Tensor, inverse: Tensor, scores: Tensor) -> None:
         """Eq. 4: F_T ← running average of the adapted F_T."""
         # paper silent: only confident images count, the prompt counts as the first, and the average is not normalised
         updated = normalised_entropy(entropy_of_logits(scores).item(), len(scores)) < self.gate
         if updated:
             self.text_updates += 1
-            self._set_text(running_average(self.text_bank, bank, bank_length, self.text_updates))
+            self.text_sum.addcmul_(adapted, inverse)
+            self._set_text()
         self.report({"text_updated": updated})
 
 

@@ -7,7 +7,6 @@ the cache, and their spread becomes a Gaussian per class that calibrates the pre
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -16,7 +15,14 @@ import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
-from tta_bench.functional import entropy_of_logits, low_entropy_pool, normalised_entropy, select_confident, stack_views
+from tta_bench.functional import (
+    dot,
+    entropy_of_logits,
+    low_entropy_pool,
+    normalised_entropy,
+    select_confident,
+    stack_views,
+)
 from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.prototypes import (
     TEMPERATURE,
@@ -26,11 +32,11 @@ from tta_bench.prototypes import (
     empty_cache,
     entropy_and_slope,
     info_nce,
-    length,
+    inverse_length,
+    log_softmax,
     mean_entry,
-    mean_unit,
     put,
-    running_average,
+    sum_unit,
     tangential,
     unit,
 )
@@ -47,19 +53,31 @@ def _preset(
     return {"alpha": alpha, "beta": beta, "lam": lam, "ratio": ratio, "lr": lr, "align": align, "train_w": train_w}
 
 
-def projection_basis(text: Tensor, rank: int) -> Tensor | None:
-    """The text's first min(rank, C) left singular vectors [D, k] of [D, C]; None when the projection is the identity.
+def eigenvectors(gram: Tensor, near: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Eigenvalues [C] and eigenvectors [C, C], in columns, of a Gram matrix [C, C].
 
-    They come from the small Gram matrix [C, C] = V Σ² Vᵀ as text V Σ⁻¹. Directions in which the classes differ by no
-    more than rounding (equal classes) are left out.
+    The text moves little from image to image, so its eigenvectors are refined from those `near` them: one step of Ogita
+    and Aishima ("Iterative refinement for symmetric eigenvalue decomposition", 2018), which squares their error. When
+    the correction is too large for that to reach float32's precision, they are computed anew.
     """
-    if len(text) <= rank:
-        return None
-    energy, vectors = torch.linalg.eigh((text.mT @ text).double())  # ascending
-    energy, vectors = energy[-rank:], vectors[:, -rank:]
-    vectors = torch.where(energy > 1e-5, vectors * energy.rsqrt(), 0.0)
-    basis: Tensor = text @ vectors.to(text.dtype)
-    return basis
+    if near is not None:
+        inner = near.mT @ near  # the identity, but for rounding
+        rotated = near.mT @ (gram @ near)
+        squares = inner.diagonal()
+        energy = rotated.diagonal() / squares
+        correction = torch.addcmul(rotated, inner, energy, value=-1).div_(energy - energy[:, None])
+        correction.diagonal().copy_((1 - squares).div_(2))
+        if correction.abs().max().item() < 3e-3:  # False as well for a nan, where two eigenvalues are equal
+            return energy, torch.addmm(near, near, correction)
+    energy, vectors = torch.linalg.eigh(gram.double())
+    return energy.to(gram.dtype), vectors.to(gram.dtype)
+
+
+def inverse_energy(energy: Tensor, rank: int) -> Tensor:
+    """1/λ of the `rank` largest eigenvalues and 0 for the others, and for those that differ from 0 by rounding."""
+    dropped = len(energy) - rank
+    floor = max(1e-5, sorted(energy.tolist())[dropped - 1]) if dropped > 0 else 1e-5
+    return torch.threshold(energy, floor, math.inf).reciprocal_()
 
 
 @dataclass
@@ -113,40 +131,53 @@ class ReTA(Method):
     def start(self, task: Task) -> None:
         self.scale = task.scale
         self.text_updates = 0
-        self._set_text(adjacent_embeddings(task.text_bank, SLOTS))
-        self.cache_features, self.cache_entropy, self.log_present = empty_cache(len(task.text), self.shots, task.text)
-        self.keys = torch.zeros_like(self.text)  # [D, C] unit class means
+        self.cache_features, self.cache_entropy, self.offsets = empty_cache(len(task.text), self.shots, task.text)
+        self.keys = torch.zeros_like(task.text)  # [C, D] unit class means
+        self.text_sum = adjacent_embeddings(task.text_bank, SLOTS)  # of the prompts and the accepted samples
+        self.vectors: Tensor | None = None
+        self._set_text()
 
-    def _set_text(self, bank: Tensor) -> None:
-        self.text_bank, self.text_length = bank, length(bank)  # not unit-norm once it has been averaged
-        self.text = bank[-1] / self.text_length[-1]  # [D, C] the classifier: the mean of all prompts
-        self.text_mean = mean_unit(bank, self.text_length)  # [D, C]
-        self.basis = projection_basis(self.text, self.rank)
+    @property
+    def text_bank(self) -> Tensor:
+        """The running average of the adjacent embeddings [C, 3, D]."""
+        return self.text_sum / (1 + self.text_updates)
 
+    def _set_text(self) -> None:
+        self.sum_inverse = inverse_length(self.text_sum)  # [C, 3, 1]
+        self.lengths = self.sum_inverse.reciprocal().div_(1 + self.text_updates)
+        self.text = self.text_sum[:, -1] * self.sum_inverse[:, -1]  # [C, D] the classifier: the mean of all prompts
+        self.text_mean = sum_unit(self.text_sum, self.sum_inverse / SLOTS)  # [C, D]
+        if self.text.shape[1] > self.rank:  # otherwise the projection is the identity
+            energy, self.vectors = eigenvectors(self.text @ self.text.mT, self.vectors)
+            self.inverse_energy = inverse_energy(energy, self.rank)
+
+    @torch.inference_mode()
     def step(self, x: Observation) -> Tensor:
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
         if self.predict_from == "selected":
-            seen = low_entropy_pool(views, self.scale * (views @ self.text), self.keep)
+            seen = low_entropy_pool(views, self.scale * (views @ self.text.mT), self.keep)
             feature, logits, h = seen.feature, seen.logits, seen.entropy
         else:
-            feature, logits = x.image, self.scale * (x.image @ self.text)
+            feature, logits = x.image, self.scale * (self.text @ x.image)
             h = entropy_of_logits(logits)
         label = int(logits.argmax())
-        weight = self.consistency_weight(feature, label)
+        weight = self.consistency_weight(feature, logits, label)
         h = normalised_entropy(h, SLOTS)
         self.store(label, feature, h * (1 + weight))  # before the prediction: the image sees itself in the cache
 
-        text = self.adapt(feature, logits, views, label, calibrate=weight == 0)
-
-        if self.predict_from == "selected":
-            views = feature[None]
-        text_length = length(text)
-        original, calibrated = self.predict(views, text, text_length)
+        queries = feature[None] if self.predict_from == "selected" else views
+        cached = cache_logits(queries @ self.keys.mT, self.offsets, self.alpha, self.beta)  # [V, C]
+        loss, slope = self.calibration(views, label) if weight == 0 else (0.0, torch.zeros_like(self.text_sum))
+        self.report({"loss_calibration": loss})
+        adapted = self.adapt(feature, logits, cached[0], slope)
+        inverse = inverse_length(adapted)  # [C, 3, 1]
+        original, calibrated = self.predict(queries, cached, adapted, inverse)
         score_entropy = entropy_of_logits(original).item()
         updated = normalised_entropy(score_entropy, SLOTS) < self.gate
         if updated:
             self.text_updates += 1
-            self._set_text(running_average(self.text_bank, text, text_length, self.text_updates))
+            self.text_sum.addcmul_(adapted, inverse)
+            self._set_text()
         self.report(
             {
                 "pseudo_label": label,
@@ -157,73 +188,83 @@ class ReTA(Method):
             }
         )
         if self.score == "native":
-            return self.lam * original.softmax(-1) + (1 - self.lam) * calibrated.softmax(-1).mean(0)
-        return self.lam * original + (1 - self.lam) * calibrated.mean(0)
+            original, calibrated = original.softmax(-1), calibrated.softmax(-1)
+        return torch.lerp(calibrated.mean(0), original, self.lam)
 
     def store(self, label: int, feature: Tensor, h: Tensor) -> None:
         """Offer an image to its class's cache; the class's visual prototype is the unit mean of its entries."""
         features, entropies = self.cache_features[label], self.cache_entropy[label]
         if put(features, entropies, feature, h):
-            self.log_present[label] = 0.0
-            self.keys[:, label] = unit(mean_entry(features, entropies)[:, None])[:, 0]
+            self.offsets[label] = -self.beta
+            self.keys[label] = unit(mean_entry(features, entropies))
 
-    def consistency_weight(self, feature: Tensor, label: int) -> float:
-        """ratio · ln(3/k · (1 or γ)): k of the 3 embeddings agree on a class, which is the pseudo-label or isn't."""
-        if self.basis is not None:
-            feature = self.basis @ (feature @ self.basis)
-        votes = (feature @ self.text_bank).argmax(-1).tolist()  # [3, C] -> 3 classes
-        majority, agreeing = max(Counter(votes).items(), key=lambda vote: (vote[1], -vote[0]))  # ties: the smallest id
+    def consistency_weight(self, feature: Tensor, logits: Tensor, label: int) -> float:
+        """ratio · ln(3/k · (1 or γ)): k of the 3 embeddings agree on a class, which is the pseudo-label or isn't.
+
+        They vote in the space of the text's first singular vectors Tᵀv/√λ, where TTᵀ has the eigenvectors v and
+        eigenvalues λ. The feature's projection is Tᵀ Σ v (v·Tf)/λ, and Tf is known from the logits.
+        """
+        if self.vectors is not None:
+            feature = self.vectors @ (logits @ self.vectors).mul_(self.inverse_energy) @ self.text  # times the scale
+        votes = (self.text_sum @ feature).argmax(0).tolist()  # [C, 3] -> 3 classes
+        agreeing = max(map(votes.count, votes))
+        majority = min(vote for vote in votes if votes.count(vote) == agreeing)  # ties: the smallest id
         return self.ratio * math.log(SLOTS / agreeing * (1.0 if majority == label else self.gamma))
 
-    def adapt(self, feature: Tensor, logits: Tensor, views: Tensor, label: int, calibrate: bool) -> Tensor:
-        """Text [3, D, C], not normalised, after one step on H(z + cache(f)) + align·InfoNCE + train_w·CE_cal."""
-        h, slope = entropy_and_slope(logits + self._cache_logits(feature @ self.keys))
-        loss, text_slope = self.calibration(views, label) if calibrate else (0.0, torch.zeros_like(self.text_bank))
-        text_slope[-1].addr_(feature, slope, alpha=self.scale)
+    def adapt(self, feature: Tensor, logits: Tensor, cached: Tensor, text_slope: Tensor) -> Tensor:
+        """Text [C, 3, D], of any length, after one step on H(z + cache(f)) + align·InfoNCE + train_w·CE_cal, from the
+        last one's slope."""
+        h, slope = entropy_and_slope(logits + cached)
+        text_slope[:, -1].addr_(slope, feature, alpha=self.scale)
         pull = self.align / TEMPERATURE
         if self.ratio >= 0.5:
-            align, align_slope = info_nce(self.keys.mT @ self.text, self.log_present)
-            text_slope[-1].addmm_(self.keys, align_slope, alpha=pull)
+            align, align_slope = info_nce(self.keys @ self.text.mT, self.offsets)
+            text_slope[:, -1].addmm_(align_slope.mT, self.keys, alpha=pull)
         else:
-            mean_length = length(self.text_mean)
-            align, align_slope = info_nce(self.keys.mT @ (self.text_mean / mean_length), self.log_present)
-            mean_slope = tangential(self.keys @ align_slope, self.text_mean, mean_length).div_(mean_length)
-            text_slope.add_(mean_slope, alpha=pull / SLOTS)
-        self.report({"loss_entropy": h, "loss_align": align, "loss_calibration": loss})
-        text_slope = tangential(text_slope, self.text_bank, self.text_length)
-        return adamw_step(self.text_bank, text_slope, self.text_length, self.lr, self.eps, self.emulate_fp16)
+            inverse = inverse_length(self.text_mean)
+            mean = self.text_mean * inverse
+            align, align_slope = info_nce(self.keys @ mean.mT, self.offsets)
+            mean_slope = align_slope.mT @ self.keys
+            mean_slope = tangential(mean_slope, mean, dot(mean, mean_slope)[:, None]).mul_(inverse)
+            text_slope.add_(mean_slope[:, None], alpha=pull / SLOTS)
+        self.report({"loss_entropy": h, "loss_align": align})
+        products = self.text_sum @ text_slope.mT  # [C, 3, 3], only the diagonal counts; a plain sum would be slower
+        along = products.diagonal(dim1=-2, dim2=-1)[..., None] * self.sum_inverse.square()  # [C, 3, 1]
+        text_slope.addcmul_(self.text_sum, along, value=-1)  # a slope in a unit vector can only turn it
+        lr = (1 + self.text_updates) * self.lr
+        return adamw_step(self.text_sum, text_slope, self.lengths, lr, self.eps, self.emulate_fp16)
 
     def calibration(self, views: Tensor, label: int) -> tuple[Tensor, Tensor]:
         """CE_cal: cross-entropy to the label y of the confident views under one Gaussian per class; and train_w times
-        its slope [3, D, C].
+        its slope [C, 3, D].
 
-        zg_vc = s x_v·μ_c + s²/2 Σ_d x_vd² Σ_m (δ_mdc − δ_mdy)² / (3 + 1) with μ = mean_m W_m and δ = W_m − μ: the
-        covariance is diagonal over the features, so that y's column and the diagonal of class pairs suffice.
+        zg_vc = s x_v·μ_c + s²/2 Σ_d x_vd² Σ_m (δ_cmd − δ_ymd)² / (3 + 1) with μ = mean_m W_m and δ = W_m − μ: the
+        covariance is diagonal over the features, so that y's row and the diagonal of class pairs suffice.
         """
-        contrast = torch.addcmul(-self.text_mean, self.text_bank, self.text_length.reciprocal())  # δ [3, D, C]
-        contrast -= contrast[..., label, None].clone()  # sums to 0 over the slots
+        contrast = torch.addcmul(self.text_mean[:, None], self.text_sum, self.sum_inverse, value=-1)  # −δ [C, 3, D]
+        contrast -= contrast[label].clone()  # δ_y − δ_c
+        distance = contrast[:, 0].square()  # [C, D]
+        for m in range(1, SLOTS):
+            distance.addcmul_(contrast[:, m], contrast[:, m])
         spread = 0.5 * self.scale**2 / (SLOTS + 1)
-        logits = self.scale * (views @ self.text_mean)
-        distance = contrast[0].square().addcmul_(contrast[1], contrast[1]).addcmul_(contrast[2], contrast[2])  # [D, C]
-        logits.addmm_(views.square(), distance, alpha=spread)  # [V, C]
+        logits = (views @ self.text_mean.mT).mul_(self.scale)
+        logits.addmm_(views.square(), distance.mT, alpha=spread)  # [V, C]
         kept = select_confident(logits, self.keep)
-        seen, log_p = views[kept].mT, logits[kept].log_softmax(-1)  # [D, k], [k, C]
-        slope = log_p.clamp_min(-60).exp()  # no denormal numbers, which make products slow
-        slope[:, label] -= 1
-        slope *= self.train_w / len(kept)
-        contrast *= seen.square() @ (2 * spread * slope)  # from here on the slope in it
-        contrast[..., label] -= contrast.sum(-1)
-        return -log_p[:, label].mean(), contrast.add_(seen @ slope, alpha=self.scale / SLOTS)
+        seen, log_p = views.index_select(0, kept), log_softmax(logits.index_select(0, kept))  # [k, D], [k, C]
+        slope = log_p.exp()
+        slope[:, label].sub_(1)  # now every row sums to 0
+        mean_slope = slope.mul_(self.train_w * self.scale / SLOTS / len(kept)).mT @ seen  # [C, D] in each W_m by μ
+        spread_slope = slope.mT @ seen.square()  # [C, D] in the squared contrasts, but for a factor
+        factor = -2 * spread * SLOTS / self.scale
+        text_slope = torch.addcmul(mean_slope[:, None], contrast, spread_slope[:, None], value=factor, out=contrast)
+        text_slope[label].sub_(text_slope.sum(0))  # y is in every contrast; the slopes in the means cancel out here
+        return -log_p[:, label].mean(), text_slope
 
-    def predict(self, views: Tensor, text: Tensor, text_length: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, views: Tensor, cached: Tensor, text: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
         """The original's logits [C] under the last embedding, and the confident views' [k, C] under their mean."""
-        cached = self._cache_logits(views @ self.keys)  # [V, C]
-        original = self.scale * (views[0] @ text[-1] / text_length[-1, 0]) + cached[0]
-        calibrated = torch.addmm(cached, views, mean_unit(text, text_length), alpha=self.scale)
-        return original, calibrated[select_confident(calibrated, self.keep)]
-
-    def _cache_logits(self, cosine: Tensor) -> Tensor:
-        return cache_logits(cosine, self.log_present, self.alpha, self.beta)
+        original = torch.addcmul(cached[0], text[:, -1] @ views[0], inverse[:, -1, 0], value=self.scale)
+        calibrated = torch.addmm(cached, views, sum_unit(text, inverse / SLOTS).mT, alpha=self.scale)
+        return original, calibrated.index_select(0, select_confident(calibrated, self.keep))
 
 
 @hookimpl

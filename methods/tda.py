@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import (
     EMPTY,
-    FILLED,
     Pool,
     affinity,
     classifier,
@@ -83,6 +83,7 @@ class TDA(Method):
         self.neg_offsets = text.new_full((n_classes, self.neg_shots), EMPTY)
         self.neg_masks = text.new_zeros(n_classes, self.neg_shots, n_classes)  # 1 where an item counts against a class
 
+    @torch.inference_mode()
     def step(self, x: Observation) -> Tensor:
         pool = self.summarise(x)
         self.remember(pool)  # before the prediction, so that an image finds itself in the cache
@@ -97,10 +98,10 @@ class TDA(Method):
     def remember(self, pool: Pool) -> None:
         """Offer the image to the positive cache and, if it is neither sure nor hopeless, to the negative cache."""
         y, h = int(pool.logits.argmax()), pool.entropy
-        insert_by_entropy(self.entropies, y, h, (self.features, pool.feature), (self.offsets, FILLED))
+        insert_by_entropy(self.entropies, y, h, (self.features, pool.feature), (self.offsets, -self.beta))
         if self.is_uncertain(pool):
             items = (self.neg_features, pool.feature), (self.neg_masks, self.counts_against(pool.probs))
-            insert_by_entropy(self.neg_entropies, y, h, *items, (self.neg_offsets, FILLED))
+            insert_by_entropy(self.neg_entropies, y, h, *items, (self.neg_offsets, -self.neg_beta))
 
     def is_uncertain(self, pool: Pool) -> bool:
         low, high = self.gate

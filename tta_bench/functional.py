@@ -26,7 +26,13 @@ def entropy(probs: Tensor) -> Tensor:
 def entropy_of_logits(logits: Tensor) -> Tensor:
     """H(softmax(l)) over the last dimension, in nats."""
     log_probs = logits.log_softmax(-1)  # never −inf for finite logits, so that p·ln p is finite as well
-    return -(log_probs.exp() * log_probs).sum(-1)
+    return dot(log_probs.exp(), log_probs).neg()
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Σ over the last dimension of a·b."""
+    product: Tensor = torch.linalg.vecdot(a, b)
+    return product
 
 
 def normalised_entropy(h: Number, n_classes: int) -> Number:
@@ -54,7 +60,11 @@ def kept_count(keep: float, n_views: int) -> int:
 
 def lowest(values: Tensor, count: int) -> Tensor:
     """Indices of the `count` smallest values, ascending; of equal values the first comes first."""
-    return values.argsort(stable=True)[:count]
+    if count < len(values):  # a partial sort is faster but not stable: good as long as nothing is equal
+        smallest, order = values.topk(count + 1, largest=False)
+        if len(set(smallest.tolist())) == count + 1:
+            return order[:count]
+    return values.sort(stable=True)[1][:count]
 
 
 def select_confident(logits: Tensor, keep: float) -> Tensor:
@@ -77,7 +87,7 @@ def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
     """Average the most confident views; `features` [V, D] and `logits` [V, C] include the original as view 0."""
     log_probs = logits.log_softmax(-1)
     probs = log_probs.exp()
-    view_entropies = -(probs * log_probs).sum(1)  # [V]
+    view_entropies = dot(probs, log_probs).neg_()  # [V]
     kept = lowest(view_entropies, kept_count(keep, len(logits)))
     share = logits.new_zeros(len(logits)).index_fill_(0, kept, 1 / len(kept))  # [V]: a mean is a product with it
     mean_probs = share @ probs
@@ -86,19 +96,17 @@ def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
 
 # ---------------------------------------------------------------------------------------------------------- caches
 # A cache holds K slots per class: features [C, K, D] and what belongs to them, entropies [C, K] that are +inf where a
-# slot is empty, and offsets [C, K] for reading it. The insertions change them in place.
+# slot is empty, and offsets [C, K] for reading it: −β in used slots and −∞ in empty ones. Insertions are in place.
 
-EMPTY, FILLED = -math.inf, -1.0  # offsets
+EMPTY = -math.inf  # offset
 
 
 def affinity(query: Tensor, features: Tensor, offsets: Tensor, beta: float) -> Tensor:
     """exp(−β (1 − ⟨q, f⟩)) of a query [D] with every feature of a cache [C, K, D], and 0 where a slot is empty: [C, K].
 
-    The offsets are the −1 of the formula, and −∞ in empty slots. This makes it two kernels and no mask.
+    The offsets, which are the −β of the formula, take the place of a mask.
     """
-    beta = max(beta, 1e-30)  # at β = 0, addmv would not look at the offsets
-    exponents = torch.addmv(offsets.flatten(), features.flatten(0, 1), query, beta=beta, alpha=beta)
-    return exponents.exp_().view_as(offsets)
+    return torch.add(offsets, features @ query, alpha=beta).exp_()
 
 
 def insert_by_entropy(entropies: Tensor, y: int, h: Tensor, *slots_and_items: tuple[Tensor, Tensor | float]) -> None:

@@ -47,14 +47,17 @@ class Replay:
             align=rates["align"],
             predict_from="selected" if config["dataset_name"] == "A" else "original",
         )
-        self.starts: list[Tensor] = []
+        self.starts: list[Tensor] = []  # text and visual prototypes before each step, [2, D, C]
         self.residuals: list[Tensor] = []
 
-        def recording(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float, fp16: bool) -> Tensor:
-            gradient = slope / norm
-            self.starts.append(x.clone())
-            self.residuals.append(-lr * gradient / (gradient.abs() + eps))
-            return adamw_step(x, slope, norm, lr, eps, fp16)
+        def recording(
+            x: Tensor, slope: Tensor, norm: Tensor, lr: tuple[float, float], eps: float, fp16: bool
+        ) -> Tensor:
+            moved = adamw_step(x, slope, norm, lr, eps, fp16)
+            samples = torch.tensor([1 + self.method.text_updates, 1])[:, None, None]  # the text is a sum of so many
+            self.starts.append((x / samples).mT)
+            self.residuals.append(((moved - x) / samples).mT)
+            return moved
 
         monkeypatch.setattr(dpe, "adamw_step", recording)
         prompts = torch.from_numpy(golden["prompt_embeddings"])
@@ -90,21 +93,23 @@ def test_official_run(golden: Mapping[str, Array], run: str, monkeypatch: pytest
     filled = method.cache_entropy.isfinite().numpy()
     close(method.cache_features.numpy()[filled], expected["cache_feat"][filled], 1e-6)
     close(method.cache_entropy.numpy()[filled], expected["cache_ent"][filled], 1e-4)
-    close(method.text_bank, expected["text_end"], 1e-5)
+    close(method.text_bank.mT, expected["text_end"], 1e-5)
 
     text_residual = expected.get("text_residual", expected.get("text_residual_first3"))
     visual_residual = expected.get("visual_residual", expected.get("visual_residual_first3"))
     assert text_residual is not None
     assert visual_residual is not None
     n = len(text_residual)
-    close(torch.stack(replay.residuals[0::2][:n]), text_residual, 5e-5)
-    close(torch.stack(replay.residuals[1::2][:n]), np.nan_to_num(visual_residual), 5e-5)
+    text, visual = torch.stack(replay.residuals[:n]).unbind(1)
+    close(text, text_residual, 5e-5)
+    close(visual, np.nan_to_num(visual_residual), 5e-5)
 
 
 def test_prototypes_before_each_step(golden: Mapping[str, Array], monkeypatch: pytest.MonkeyPatch) -> None:
     replay = Replay(golden, "main", monkeypatch)
-    close(torch.stack(replay.starts[0::2]), golden["main__text_start"], 1e-5)
-    close(torch.stack(replay.starts[1::2]), np.nan_to_num(golden["main__cache_keys_before"]), 1e-6)
+    text, visual = torch.stack(replay.starts).unbind(1)
+    close(text, golden["main__text_start"], 1e-5)
+    close(visual, np.nan_to_num(golden["main__cache_keys_before"]), 1e-6)
 
 
 def test_half_precision_moments_are_felt(golden: Mapping[str, Array]) -> None:

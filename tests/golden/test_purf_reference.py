@@ -269,7 +269,7 @@ def compare(settings: dict[str, Any], task: Task, observations: list[Observation
         assert (report["entries_in"], report["entries_out"]) == (reference.log["in"], reference.log["out"])
         assert report["text_updated"] == reference.log["updated"]
         logs.append(reference.log)
-    torch.testing.assert_close(method.text_bank.permute(2, 0, 1), reference.E, rtol=0, atol=1e-8)
+    torch.testing.assert_close(method.text_bank, reference.E, rtol=0, atol=1e-8)
     for c, entries in reference.cache.items():
         filled = method.cache_entropy[c].isfinite()
         assert method.cache_born[c][filled].tolist() == [e.born for e in entries]

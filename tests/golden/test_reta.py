@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 from tests.golden.streams import Array, close, read_golden
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods import reta
-from tta_bench.methods.reta import ReTA, projection_basis
+from tta_bench.methods.reta import ReTA, eigenvectors, inverse_energy
 from tta_bench.prototypes import adamw_step
 
 RUNS = ("main", "lowratio", "modeA")
@@ -25,8 +26,8 @@ def golden() -> Mapping[str, Array]:
 
 
 def by_official_axes(text: Tensor) -> Tensor:
-    """[..., 3, D, C] -> [..., D, 3, C]."""
-    return text.transpose(-2, -3)
+    """[..., C, 3, D] -> [..., D, 3, C]."""
+    return text.transpose(-1, -3)
 
 
 class Replay:
@@ -54,13 +55,14 @@ class Replay:
         rows: list[Tensor] = []
 
         def recording(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float, fp16: bool) -> Tensor:
-            gradient = slope / norm
-            self.starts.append(x.clone())
-            self.residuals.append(-lr * gradient / (gradient.abs() + eps))
-            return adamw_step(x, slope, norm, lr, eps, fp16)
+            moved = adamw_step(x, slope, norm, lr, eps, fp16)
+            samples = 1 + self.method.text_updates  # x is a sum of so many
+            self.starts.append(x / samples)
+            self.residuals.append((moved - x) / samples)
+            return moved
 
-        def predict(method: ReTA, views: Tensor, text: Tensor, text_length: Tensor) -> tuple[Tensor, Tensor]:
-            original, calibrated = official_predict(method, views, text, text_length)
+        def predict(method: ReTA, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+            original, calibrated = official_predict(method, *arguments)
             rows.append(torch.cat((original[None], calibrated)))
             return original, calibrated
 
@@ -120,24 +122,46 @@ def test_logit_scores_mix_the_same_rows(golden: Mapping[str, Array], monkeypatch
     close(replay.outputs, mixed, 1e-5)
 
 
+def project(text: Tensor, rank: int, near: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The projection [D, D] by which ReTA's embeddings vote, and the eigenvectors behind it."""
+    energy, vectors = eigenvectors(text @ text.mT, near)
+    return text.mT @ vectors @ torch.diag(inverse_energy(energy, rank)) @ vectors.mT @ text, vectors
+
+
+def first_singular_vectors(text: Tensor, rank: int) -> Tensor:
+    right: Tensor = torch.linalg.svd(text.double(), full_matrices=False).Vh[:rank].to(text.dtype)
+    return right.mT @ right
+
+
 @pytest.mark.parametrize(("classes", "dim", "rank"), [(30, 40, 12), (12, 40, 20), (20, 40, 20), (1, 8, 4)])
 def test_projection_is_that_of_the_singular_vectors(classes: int, dim: int, rank: int) -> None:
-    text = torch.nn.functional.normalize(torch.randn(dim, classes, generator=torch.Generator().manual_seed(1)), dim=0)
-    basis = projection_basis(text, rank)
-    assert basis is not None
-    left = torch.linalg.svd(text, full_matrices=False).U[:, :rank]
-    torch.testing.assert_close(basis @ basis.mT, left @ left.mT, rtol=0, atol=2e-5)
-
-
-def test_projection_without_loss_is_left_out() -> None:
-    assert projection_basis(torch.eye(8, 5), rank=8) is None
+    text = torch.nn.functional.normalize(torch.randn(classes, dim, generator=torch.Generator().manual_seed(1)), dim=-1)
+    torch.testing.assert_close(project(text, rank)[0], first_singular_vectors(text, rank), rtol=0, atol=2e-5)
 
 
 def test_equal_classes_add_no_direction() -> None:
-    text = torch.eye(8, 3)[:, [0, 1, 1, 2]]
-    basis = projection_basis(text, rank=4)
-    assert basis is not None
-    torch.testing.assert_close(basis @ basis.mT, torch.diag(torch.tensor([1.0] * 3 + [0.0] * 5)))
+    text = torch.eye(3, 8)[[0, 1, 1, 2]]
+    torch.testing.assert_close(project(text, rank=4)[0], torch.diag(torch.tensor([1.0] * 3 + [0.0] * 5)))
+
+
+def test_eigenvectors_follow_a_moving_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refined from image to image they stay those of a full decomposition, which is done again after a jump only."""
+    rng = torch.Generator().manual_seed(3)
+    text = torch.nn.functional.normalize(torch.randn(80, 128, generator=rng), dim=-1)
+    anew = []
+    eigh = torch.linalg.eigh
+
+    def counted(gram: Tensor) -> Any:
+        anew.append(gram)
+        return eigh(gram)
+
+    monkeypatch.setattr(torch.linalg, "eigh", counted)
+    _, vectors = project(text, 64)
+    for move in [1e-6] * 100 + [0.3, 1e-6]:
+        text = torch.nn.functional.normalize(text + move * torch.randn(text.shape, generator=rng), dim=-1)
+        projection, vectors = project(text, 64, vectors)
+        torch.testing.assert_close(projection, first_singular_vectors(text, 64), rtol=0, atol=1e-4)
+    assert 2 <= len(anew) <= 5  # at the beginning, after the jump, and where two eigenvalues come close
 
 
 @pytest.mark.parametrize(
@@ -147,14 +171,14 @@ def test_equal_classes_add_no_direction() -> None:
      ((2, 1, 2), 0, 1.098612), ((0, 1, 2), 1, 1.791759)],
 )  # fmt: skip
 def test_consistency_weight(votes: tuple[int, int, int], label: int, weight: float) -> None:
-    bank = torch.tensor([0.5, 0.4, 0.3]).repeat(3, 3, 1)  # [3, D, C]
+    bank = torch.tensor([0.5, 0.4, 0.3])[:, None, None].repeat(1, 3, 3)  # [C, 3, D]
     for slot, vote in enumerate(votes):
-        bank[slot, :, vote] = 1.0
+        bank[vote, slot] = 1.0
     method = ReTA(ratio=1.0)
     text = torch.eye(3)
     method.start(Task(list("abc"), text, text[:, None], 100.0))
-    method.text_bank, method.basis = bank, None
-    assert method.consistency_weight(torch.ones(3), label) == pytest.approx(weight, abs=1e-6)
+    method.text_sum = bank  # three dimensions are no more than the rank: no projection
+    assert method.consistency_weight(torch.ones(3), torch.ones(3), label) == pytest.approx(weight, abs=1e-6)
 
 
 def test_half_precision_moments_are_felt(golden: Mapping[str, Array]) -> None:

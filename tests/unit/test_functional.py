@@ -13,7 +13,6 @@ from torch import Tensor
 
 from tta_bench.functional import (
     EMPTY,
-    FILLED,
     affinity,
     classifier,
     entropy,
@@ -140,7 +139,7 @@ def test_pool_of_one_view_is_that_view() -> None:
 def test_affinity_is_zero_in_empty_slots(beta: float) -> None:
     query, features = unit(8, seed=0), unit(3, 2, 8, seed=1)
     features[1, 0] = query
-    offsets = torch.full((3, 2), FILLED)
+    offsets = torch.full((3, 2), -beta)
     offsets[0, 1] = offsets[2, 0] = EMPTY
     expected = torch.exp(-beta * (1 - (features * query).sum(-1)))
     expected[0, 1] = expected[2, 0] = 0

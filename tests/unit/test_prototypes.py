@@ -20,15 +20,13 @@ from tta_bench.prototypes import (
     adamw_step,
     adjacent_embeddings,
     cache_logits,
-    columns,
     empty_cache,
     entropy_and_slope,
     info_nce,
-    length,
+    inverse_length,
     mean_entry,
-    mean_unit,
     put,
-    running_average,
+    sum_unit,
     tangential,
     unit,
 )
@@ -42,10 +40,6 @@ def unit_rows(x: Tensor) -> Tensor:
     return F.normalize(x, dim=-1)
 
 
-def unit_columns(x: Tensor) -> Tensor:
-    return F.normalize(x, dim=-2)
-
-
 # ---------------------------------------------------------------------------------------------- text embeddings
 
 
@@ -55,7 +49,7 @@ def test_adjacent_embeddings_are_nested_means_of_the_least_typical_prompts() -> 
     # and with ⌊4/3⌋ = 1 the slots hold {90°}, {90°, 0°} (mean direction 45°) and all four.
     angles = torch.tensor([0.0, 10.0, 20.0, 90.0]).deg2rad()
     bank = torch.stack((angles.cos(), angles.sin()), -1)[None]
-    slots = adjacent_embeddings(bank)[..., 0]
+    slots = adjacent_embeddings(bank)[0]
     torch.testing.assert_close(slots[0], torch.tensor([0.0, 1.0]), atol=1e-6, rtol=0)
     torch.testing.assert_close(slots[1], torch.tensor([math.sqrt(0.5)] * 2), atol=1e-6, rtol=0)
     torch.testing.assert_close(slots[2], unit_rows(bank[0].mean(0)))
@@ -64,34 +58,15 @@ def test_adjacent_embeddings_are_nested_means_of_the_least_typical_prompts() -> 
 @pytest.mark.parametrize("prompts", [1, 2])
 def test_too_few_prompts_are_replicated(prompts: int) -> None:
     bank = unit_rows(random(4, prompts, 8))
-    torch.testing.assert_close(adjacent_embeddings(bank), unit_rows(bank.mean(1)).mT.expand(3, 8, 4))
+    torch.testing.assert_close(adjacent_embeddings(bank), unit_rows(bank.mean(1, keepdim=True)).expand(4, 3, 8))
 
 
-def test_first_accepted_sample_weighs_a_half_and_the_bank_stays_unnormalised() -> None:
-    bank, first, second = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), torch.tensor([0.0, -1.0])
-    norm = torch.tensor(4.0)
-    assert running_average(bank, 4 * first, norm, 1).tolist() == [0.5, 0.5]
-    torch.testing.assert_close(
-        running_average(bank, 4 * second, norm, 2), torch.tensor([1 / 3, 0.0]), atol=1e-7, rtol=0
-    )
-
-
-def test_columns_have_a_length() -> None:
-    x = torch.tensor([[3.0, 0.0], [4.0, 0.0]])
-    torch.testing.assert_close(length(x), torch.tensor([[5.0, 1e-12]]))
-    torch.testing.assert_close(unit(x), torch.tensor([[0.6, 0.0], [0.8, 0.0]]))
-    slots = random(3, 5, 4)
-    torch.testing.assert_close(mean_unit(slots, length(slots)), unit(slots).mean(0))
-
-
-@pytest.mark.parametrize("shape", [(3, 5), (1, 5), (3, 2, 5), (1, 1, 5)])
-def test_columns_are_a_copy(shape: tuple[int, ...]) -> None:
-    x = random(*shape)
-    copy = columns(x)
-    assert copy.shape == (*shape[1:], shape[0])
-    assert copy.is_contiguous()
-    copy.zero_()
-    assert (x != 0).all()
+def test_vectors_have_a_length() -> None:
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    torch.testing.assert_close(inverse_length(x), torch.tensor([[0.2], [1e12]]))
+    torch.testing.assert_close(unit(x), torch.tensor([[0.6, 0.8], [0.0, 0.0]]))
+    slots = random(4, 3, 5)
+    torch.testing.assert_close(sum_unit(slots, inverse_length(slots)), unit(slots).sum(1))
 
 
 # --------------------------------------------------------------------------------------------------- class cache
@@ -126,7 +101,7 @@ def test_mean_entry_counts_only_stored_features() -> None:
 
 
 def test_cache_logits_are_zero_without_an_entry() -> None:
-    logits = cache_logits(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([0.0, 0.0, -math.inf]), alpha=6.0, beta=5.0)
+    logits = cache_logits(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([-5.0, -5.0, -math.inf]), alpha=6.0, beta=5.0)
     torch.testing.assert_close(logits, torch.tensor([6.0, 6 * math.exp(-5), 0.0]))
 
 
@@ -153,33 +128,34 @@ def test_entropy_slope_of_a_saturated_softmax_is_finite() -> None:
 
 
 def reference_info_nce(queries: Tensor, keys: Tensor, present: Tensor) -> Tensor:
-    """As the official codes have it, [D, C] each: the present classes only, normalised inside."""
-    cosine = unit_columns(queries[:, present]).mT @ unit_columns(keys[:, present])
+    """As the official codes have it: the present classes only, normalised inside."""
+    cosine = unit_rows(queries[present]) @ unit_rows(keys[present]).mT
     return F.cross_entropy(cosine / 0.01, torch.arange(len(cosine)))
 
 
 @pytest.mark.parametrize("present", [[0, 1, 2, 3, 4], [1, 3], [2]])
 def test_info_nce_slope(present: list[int]) -> None:
-    queries = unit_columns(random(8, 5)).requires_grad_()
-    keys = unit_columns(random(8, 5) + 0.2 * random(8, 5, seed=1)).requires_grad_()
-    log_present = torch.full((5,), -math.inf, dtype=torch.float64)
-    log_present[present] = 0.0
-    loss, slope = info_nce((queries.mT @ keys).detach(), log_present)
-    expected = F.cross_entropy(queries[:, present].mT @ keys[:, present] / 0.01, torch.arange(len(present)))
+    queries = unit_rows(random(5, 8)).requires_grad_()
+    keys = unit_rows(random(5, 8) + 0.2 * random(5, 8, seed=1)).requires_grad_()
+    offsets = torch.full((5,), -math.inf, dtype=torch.float64)
+    offsets[present] = -5.0
+    loss, slope = info_nce((queries @ keys.mT).detach(), offsets)
+    expected = F.cross_entropy(queries[present] @ keys[present].mT / 0.01, torch.arange(len(present)))
     torch.testing.assert_close(loss, expected.detach())
     in_queries, in_keys = grad(expected, queries, keys)
-    torch.testing.assert_close(100 * keys.detach() @ slope.mT, in_queries)
-    torch.testing.assert_close(100 * queries.detach() @ slope, in_keys)
+    torch.testing.assert_close(100 * slope @ keys.detach(), in_queries)
+    torch.testing.assert_close(100 * slope.mT @ queries.detach(), in_keys)
 
 
-@pytest.mark.parametrize("shape", [(6, 4), (3, 6, 4), (1, 6, 4)])
+@pytest.mark.parametrize("shape", [(4, 1, 6), (4, 3, 6)])
 def test_slope_through_normalisation(shape: tuple[int, ...]) -> None:
-    """Also one slope for all slots, shape (1, D, C) against (3, D, C)."""
-    x, slope = (2 * random(3, 6, 4)).requires_grad_(), random(*shape, seed=1)
-    expected = grad((unit_columns(x) * slope).sum(), x)[0]
-    norm = length(x.detach())
-    torch.testing.assert_close(tangential(slope, x.detach(), norm) / norm, expected)
-    torch.testing.assert_close(tangential(slope, unit(x.detach())) / norm, expected)
+    """Also one slope for all slots."""
+    x, slope = (2 * random(4, 3, 6)).requires_grad_(), random(*shape, seed=1)
+    expected = grad((unit_rows(x) * slope).sum(), x)[0]
+    bank = x.detach()
+    inverse = inverse_length(bank)
+    along = (bank * slope).sum(-1, keepdim=True) * inverse.square()
+    torch.testing.assert_close(tangential(slope, bank, along) * inverse, expected)
 
 
 def one_adamw_step(x: Tensor, gradient: Tensor, lr: float, eps: float) -> Tensor:
@@ -190,9 +166,11 @@ def one_adamw_step(x: Tensor, gradient: Tensor, lr: float, eps: float) -> Tensor
 
 
 def test_step_equals_the_optimiser() -> None:
-    x, gradient = random(6, 4), 1e-3 * random(6, 4, seed=1)
-    norm = length(x)
+    x, gradient = random(2, 6, 4), 1e-3 * random(2, 6, 4, seed=1)
+    norm = x.norm(dim=-1, keepdim=True)
     torch.testing.assert_close(adamw_step(x, gradient * norm, norm, 0.1, 1e-3), one_adamw_step(x, gradient, 0.1, 1e-3))
+    apart = adamw_step(x, gradient * norm, norm, (0.1, 0.3), 1e-3)
+    torch.testing.assert_close(apart[1], one_adamw_step(x[1], gradient[1], 0.3, 1e-3))
 
 
 @pytest.mark.parametrize(("g", "exact", "half"), [(5e-3, 0.83, 5.00), (1e-3, 0.50, 1.00), (6e-3, 0.86, 0.69)])
@@ -226,8 +204,8 @@ def make_stream(task: Task, n: int = 12, views: int = 20, regions: int = 9, nois
     return stream
 
 
-def warm(method: DPE | ReTA | PuRF, task: Task) -> Observation:
-    """The method after some images, so that classes are present and absent; and the next image.
+def warm(method: DPE | ReTA | PuRF, task: Task) -> tuple[Observation, Tensor]:
+    """The method after some images, so that classes are present and absent; the next image, and which are present.
 
     Each visual prototype is put half-way between two classes, because the alignment loss is saturated otherwise.
     """
@@ -235,16 +213,16 @@ def warm(method: DPE | ReTA | PuRF, task: Task) -> Observation:
     *seen, x = make_stream(task, n=6)
     for observation in seen:
         method.step(observation)
-    present = method.log_present == 0
+    assert method.text_updates > 0
+    present = method.offsets > -math.inf
     assert 1 < present.sum() < len(present)
-    keys = method.keys[:, present]
-    method.keys[:, present] = unit_columns(keys + 1.02 * keys.roll(1, 1))
+    keys = method.units[1] if isinstance(method, DPE) else method.keys
+    keys[present] = unit_rows(keys[present] + 1.02 * keys[present].roll(1, 0))
     if isinstance(method, DPE):
-        method.keys *= 0.7
-        method.visual, method.visual_length = unit(method.keys), length(method.keys)
-    loss = reference_info_nce(method.keys, columns(task.text), present)
-    assert loss > 0.1
-    return x
+        method.prototypes[1] = 0.7 * keys
+        method.lengths[1] = 0.7
+    assert reference_info_nce(keys, task.text, present) > 0.1
+    return x, present
 
 
 STEP: dict[str, Any] = {"eps": 10.0, "gate": 1.0}  # with a large eps the step is proportional to the gradient
@@ -253,21 +231,21 @@ STEP: dict[str, Any] = {"eps": 10.0, "gate": 1.0}  # with a large eps the step i
 def test_dpe_step_against_autograd() -> None:
     method = DPE(lr_text=2.0, lr_image=3.0, **STEP)
     task = make_task()
-    x = warm(method, task)
-    text_residual = torch.zeros_like(method.text_bank, requires_grad=True)
-    visual_residual = torch.zeros_like(method.keys, requires_grad=True)
-    text = unit_columns(method.text_bank + text_residual)
-    visual = unit_columns(method.keys + visual_residual)
-    logits = task.scale * x.image @ text
-    present = method.log_present == 0
-    cached = torch.where(present, method.alpha * torch.exp(-method.beta * (1 - x.image @ visual)), 0.0)
+    x, present = warm(method, task)
+    keys = method.prototypes[1]
+    text_residual, visual_residual = torch.zeros(2, *keys.shape, dtype=keys.dtype).requires_grad_().unbind()
+    text = unit_rows(method.text_bank + text_residual)
+    visual = unit_rows(keys + visual_residual)
+    logits = task.scale * text @ x.image
+    cached = torch.where(present, method.alpha * torch.exp(-method.beta * (1 - visual @ x.image)), 0.0)
     p = (logits + cached).softmax(-1)
     loss = -(p * p.log()).sum() + method.align * reference_info_nce(visual, text, present)
     in_text, in_visual = grad(loss, text_residual, visual_residual)
     adapted_text, adapted_visual = method.adapt(x.image, logits.detach())
-    torch.testing.assert_close(adapted_text, one_adamw_step(method.text_bank, in_text, 2.0, 10.0))
-    expected = one_adamw_step(method.keys[:, present], in_visual[:, present], 3.0, 10.0)
-    torch.testing.assert_close(adapted_visual[:, present], expected)
+    samples = 1 + method.text_updates  # the text is a sum of so many
+    torch.testing.assert_close(adapted_text / samples, one_adamw_step(method.text_bank, in_text, 2.0, 10.0))
+    expected = one_adamw_step(keys[present], in_visual[present], 3.0, 10.0)
+    torch.testing.assert_close(adapted_visual[present], expected)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
@@ -275,28 +253,31 @@ def test_dpe_step_against_autograd() -> None:
 def test_reta_step_against_autograd(ratio: float, calibrate: bool) -> None:
     method = ReTA(lr=2.0, ratio=ratio, train_w=0.7, **STEP)
     task = make_task()
-    x = warm(method, task)
+    x, present = warm(method, task)
     views, label = stack_views(x.image, x["views"]), 3
-    residual = torch.zeros_like(method.text_bank, requires_grad=True)
-    slots = unit_columns(method.text_bank + residual)  # [3, D, C]
-    present = method.log_present == 0
-    cached = torch.where(present, method.alpha * torch.exp(-method.beta * (1 - x.image @ method.keys)), 0.0)
-    logits = task.scale * x.image @ slots[-1]
+    residual = torch.zeros_like(method.text_sum, requires_grad=True)
+    slots = unit_rows(method.text_bank + residual)  # [C, 3, D]
+    cached = torch.where(present, method.alpha * torch.exp(-method.beta * (1 - method.keys @ x.image)), 0.0)
+    logits = task.scale * slots[:, -1] @ x.image
     p = (logits + cached).softmax(-1)
-    aligned = slots[-1] if ratio >= 0.5 else slots.mean(0)
+    aligned = slots[:, -1] if ratio >= 0.5 else slots.mean(1)
     loss = -(p * p.log()).sum() + method.align * reference_info_nce(method.keys, aligned, present)
+    slope = torch.zeros_like(method.text_sum)
     if calibrate:
-        mean = slots.mean(0)
-        deviation = slots - mean
-        covariance = torch.einsum("mda,mdb->dab", deviation, deviation) / 4  # [D, C, C], as the official code has it
+        mean = slots.mean(1)
+        deviation = slots - mean[:, None]
+        covariance = torch.einsum("amd,bmd->dab", deviation, deviation) / 4  # [D, C, C], as the official code has it
         spread = covariance[:, label, label, None] + torch.einsum("dcc->dc", covariance) - 2 * covariance[:, label]
-        gaussian = task.scale * views @ mean + 0.5 * task.scale**2 * views.square() @ spread
+        gaussian = task.scale * views @ mean.mT + 0.5 * task.scale**2 * views.square() @ spread
         kept = select_confident(gaussian.detach(), method.keep)
-        loss = loss + method.train_w * F.cross_entropy(gaussian[kept], torch.full((len(kept),), label))
+        ce = F.cross_entropy(gaussian[kept], torch.full((len(kept),), label))
+        loss = loss + method.train_w * ce
+        reported, slope = method.calibration(views, label)
+        torch.testing.assert_close(reported, ce.detach())
     expected = one_adamw_step(method.text_bank, grad(loss, residual)[0], 2.0, 10.0)
-    adapted = method.adapt(x.image, logits.detach(), views, label, calibrate)
+    adapted = method.adapt(x.image, logits.detach(), cached, slope) / (1 + method.text_updates)
     torch.testing.assert_close(adapted, expected)
-    untouched = torch.allclose(adapted[:2], method.text_bank[:2], rtol=0, atol=1e-12)
+    untouched = torch.allclose(adapted[:, :2], method.text_bank[:, :2], rtol=0, atol=1e-12)
     assert untouched == (ratio >= 0.5 and not calibrate)
 
 
@@ -305,21 +286,35 @@ def test_purf_step_against_autograd(space: Any) -> None:
     method = PuRF(lr=2.0, lambda_1=0.7, bce_space=space, kappa_g=0.5, **STEP)
     task = make_task()
     task.bias = -3.0
-    x = warm(method, task)
+    x, present = warm(method, task)
     seen = method.purify_regions(x)
-    present = method.log_present == 0
-    cached = method.cache_scores(x.image, seen.regions)
-    residual = torch.zeros_like(method.text_bank, requires_grad=True)
-    text = unit_columns(unit_columns(method.text_bank + residual).mean(0))
-    p = (task.scale * seen.confident @ text).softmax(-1)
-    scores = task.scale * (0.5 * x.image @ text + 0.5 * (seen.regions @ text).amax(0)) + cached + task.bias
+    pure = x["regions"][seen.purity[:, 0] == 0]
+    assert 0 < len(pure) < len(x["regions"])
+    cached = method.cache_scores(seen)
+    residual = torch.zeros_like(method.text_sum, requires_grad=True)
+    text = unit_rows(unit_rows(method.text_bank + residual).mean(1))
+    p = (task.scale * seen.confident @ text.mT).softmax(-1)
+    scores = task.scale * (0.5 * text @ x.image + 0.5 * (pure @ text.mT).amax(0)) + cached + task.bias
     loss = -(p * p.log()).sum(-1).mean()
     loss = loss + 0.7 * F.binary_cross_entropy_with_logits(
         scores if space == "scaled" else scores / task.scale, seen.labels.double(), reduction="sum"
     )
     loss = loss + method.lambda_2 * reference_info_nce(method.keys, text, present)
     expected = one_adamw_step(method.text_bank, grad(loss, residual)[0], 2.0, 10.0)
-    torch.testing.assert_close(method.adapt_text(x.image, seen, cached), expected)
+    torch.testing.assert_close(method.adapt_text(seen, cached) / (1 + method.text_updates), expected)
+
+
+def test_one_prompt_is_as_good_as_three_equal_ones() -> None:
+    """PuRF keeps one slot then, which must be felt in nothing but speed."""
+    task = make_task(prompts=1)
+    three = Task(task.class_names, task.text, task.text_bank.repeat(1, 3, 1), task.scale)
+    stream = make_stream(task, n=30)
+    methods = PuRF(gate=0.5), PuRF(gate=0.5)
+    scores = [run(method, prompts, stream) for method, prompts in zip(methods, (task, three), strict=True)]
+    assert methods[0].text_updates > 3
+    assert methods[0].text_sum.numel() * 3 == methods[1].text_sum.numel()
+    torch.testing.assert_close(*scores)
+    torch.testing.assert_close(methods[0].text_bank, methods[1].text_bank)
 
 
 # -------------------------------------------------------------------------------------- what holds on any stream

@@ -12,6 +12,7 @@ The text prototypes are the unit vectors e0, e1, e2, so that a feature's cosines
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -29,10 +30,11 @@ from tta_bench.methods.purf import (
     bce_and_slope,
     dominance,
     global_candidates,
-    pure_regions,
+    purity,
     region_candidates,
     relative_confidence,
     running_threshold,
+    surest,
 )
 from tta_bench.prototypes import adamw_step, info_nce
 
@@ -50,39 +52,69 @@ def started(scale: float = S, **settings: Any) -> PuRF:
     return method
 
 
+def shown(regions: Tensor, confident_p: Tensor | None = None, labels: Sequence[bool] = (False,) * 3) -> Purified:
+    """An image of pure regions, of which only the given parts matter."""
+    crops = torch.cat((regions, IMAGE[None]))
+    p = torch.full((1, 3), 1 / 3) if confident_p is None else confident_p
+    return Purified(
+        crops=crops,
+        logits=S * crops,
+        purity=torch.zeros(len(regions), 1),
+        dominant=regions.argmax(-1),
+        entropies=torch.zeros(len(regions)),
+        surest=torch.zeros(3),
+        labels=torch.tensor(labels),
+        image_entropy=torch.tensor(0.0),
+        confident=torch.zeros(len(p), 3),
+        confident_slope=torch.zeros_like(p),
+        loss_entropy=-(p * p.log()).sum(-1).mean(),
+    )
+
+
+def put(method: PuRF, classes: list[int], features: Tensor, entropies: list[float]) -> None:
+    """Offer one region to each class, as if it were its anchor."""
+    labels = torch.zeros(3, dtype=torch.bool)
+    offered = torch.full((3,), math.inf)
+    labels[classes], offered[classes] = True, torch.tensor(entropies)
+    seen = shown(features)._replace(
+        labels=labels, surest=offered, dominant=torch.tensor(classes), entropies=torch.tensor(entropies)
+    )
+    method.purify_cache(seen)
+
+
 def close(actual: Tensor, expected: list[Any] | float) -> None:
     torch.testing.assert_close(actual, torch.tensor(expected), rtol=0, atol=2e-6)
 
 
 def test_eq_1_cosine_with_the_text() -> None:
-    close(aggregate(IMAGE, None, TEXT), [0.6, 0.0, 0.8])
+    close(aggregate(IMAGE[None] @ TEXT.mT, None), [0.6, 0.0, 0.8])
 
 
 def test_eq_2_cache_score_of_the_whole_image() -> None:
     # One entry e0 in class 0: ⟨F_V, F_cache⟩ = 0.6, so A = 6 exp(−5 (1 − 0.6)) = 6 e^−2. The others have none: 0.
     method = started(ep=False)
-    method.write(torch.tensor([0]), TEXT[:1], torch.tensor([0.1]))
-    close(method.cache_scores(IMAGE, REGIONS), [6 * math.exp(-2), 0.0, 0.0])
+    method.write(torch.tensor([0]), torch.tensor([0]), TEXT[:1], torch.tensor([0.1]))
+    close(method.cache_scores(shown(REGIONS)), [6 * math.exp(-2), 0.0, 0.0])
 
 
 def test_eq_3_residual_of_the_text() -> None:
     # At E = e0 with g = (0, 1e-3, 0): ΔF = −lr · 1e-3 / (1e-3 + eps) = −lr/2 in the second coordinate.
-    moved = adamw_step(TEXT[:, :1], torch.tensor([[0.0], [1e-3], [0.0]]), torch.ones(1, 1), lr=0.2, eps=1e-3)
-    close(moved[:, 0], [1.0, -0.1, 0.0])
+    moved = adamw_step(TEXT[:1], torch.tensor([[0.0, 1e-3, 0.0]]), torch.ones(1, 1), lr=0.2, eps=1e-3)
+    close(moved[0], [1.0, -0.1, 0.0])
 
 
 def test_eq_4_running_text() -> None:
     # All three slots of class 0 move from e0 to e1. The prompt counts as one sample, so the bank is at (½, ½, 0),
     # not normalised, and the prototype at (1, 1, 0)/√2. Equal scores have entropy ln 3: too high, nothing moves.
     method = started()
-    adapted = TEXT[:, [1, 1, 2]].repeat(3, 1, 1)  # [3, D, C]
-    method.evolve_text(adapted, torch.ones(3, 1, 3), torch.zeros(3))
+    adapted = 2 * TEXT[[1, 1, 2], None].repeat(1, 3, 1)  # [C, 3, D], of any length
+    method.evolve_text(adapted, torch.full((3, 3, 1), 0.5), torch.zeros(3))
     assert method.text_updates == 0
     close(method.text, TEXT.tolist())
-    method.evolve_text(adapted, torch.ones(3, 1, 3), torch.tensor([100.0, 0.0, 0.0]))
+    method.evolve_text(adapted, torch.full((3, 3, 1), 0.5), torch.tensor([100.0, 0.0, 0.0]))
     assert method.text_updates == 1
-    close(method.text_bank[..., 0], [[0.5, 0.5, 0.0]] * 3)
-    close(method.text[:, 0], [math.sqrt(0.5), math.sqrt(0.5), 0.0])
+    close(method.text_bank[0], [[0.5, 0.5, 0.0]] * 3)
+    close(method.text[0], [math.sqrt(0.5), math.sqrt(0.5), 0.0])
 
 
 def test_eq_5_global_candidates() -> None:
@@ -95,7 +127,8 @@ def test_eq_5_global_candidates() -> None:
 
 
 def test_eq_6_relative_confidence() -> None:
-    p, entropy = relative_confidence(REGIONS, S)
+    p, log_p, entropy = relative_confidence(S * REGIONS)
+    close(log_p.exp(), p.tolist())
     expected = [[1024, 1, 1], [64, 256, 1], [1, 64, 256], [256, 1, 64]]
     close(p, [[value / sum(row) for value in row] for row in expected])
     # f1, f2 and f3 share H = ln 321 − (64 ln 64 + 256 ln 256)/321.
@@ -131,7 +164,7 @@ def test_eq_6_relative_confidence() -> None:
     ],
 )
 def test_eq_7_running_threshold(stat: str, first: list[float], second: list[float]) -> None:
-    p, _ = relative_confidence(REGIONS, S)
+    p, _, _ = relative_confidence(S * REGIONS)
     mu, n = running_threshold(torch.zeros(3), torch.zeros(3), p, *dominance(p), stat)
     close(mu, first)
     mu, n = running_threshold(mu, n, p[1:2], *dominance(p[1:2]), stat)
@@ -145,7 +178,7 @@ def test_eq_7_running_threshold(stat: str, first: list[float], second: list[floa
     [("dominated", (CLEAR + 3 * FAIR) / 4), ("pooled", (CLEAR + 2 * FAIR) / 3)],
 )
 def test_eq_7_counts_images_or_regions(stat: str, expected: float) -> None:
-    p, _ = relative_confidence(REGIONS, S)
+    p, _, _ = relative_confidence(S * REGIONS)
     mu, n = running_threshold(torch.zeros(3), torch.zeros(3), p, *dominance(p), stat)
     mu, n = running_threshold(mu, n, p[3:], *dominance(p[3:]), stat)
     close(mu[0], expected)
@@ -153,27 +186,31 @@ def test_eq_7_counts_images_or_regions(stat: str, expected: float) -> None:
 
 def test_eq_8_pure_regions() -> None:
     # After image 1 class 0 asks for (CLEAR + FAIR)/2: f0 passes, f3 does not; f1 and f2 equal their class's mean.
-    p, _ = relative_confidence(REGIONS, S)
+    p, _, _ = relative_confidence(S * REGIONS)
     mu, _ = running_threshold(torch.zeros(3), torch.zeros(3), p, *dominance(p), "dominated")
-    pure, passed = pure_regions(*dominance(p), mu)
-    assert passed
-    assert pure.tolist() == [0, 1, 2]
+    pure, passed = purity(*dominance(p), mu)
+    assert passed == 3
+    assert pure[:, 0].tolist() == [0, 0, 0, -math.inf]
 
 
 def test_eq_8_without_any_pure_region_the_nearest_miss_is_used() -> None:
     # Thresholds (1, .9, .8): f0 misses by .002, f1 by .102, f2 by .0025, f3 by .2025.
-    p, _ = relative_confidence(REGIONS, S)
-    pure, passed = pure_regions(*dominance(p), torch.tensor([1.0, 0.9, 0.8]))
-    assert not passed
-    assert pure.tolist() == [0]
+    p, _, _ = relative_confidence(S * REGIONS)
+    pure, passed = purity(*dominance(p), torch.tensor([1.0, 0.9, 0.8]))
+    assert passed == 0
+    assert pure[:, 0].tolist() == [0, -math.inf, -math.inf, -math.inf]
 
 
 def test_eq_9_region_candidates_and_their_intersection() -> None:
-    assert region_candidates(torch.tensor([0, 2, 0]), 3).tolist() == [True, False, True]
+    # Regions 0 and 2 of class 0 and region 1 of class 2: R = {0, 2}, and class 0's surest has entropy .1.
+    lowest = surest(torch.tensor([0.2, 0.3, 0.1]), torch.tensor([0, 2, 0]), 3)
+    close(lowest, [0.1, math.inf, 0.3])
+    assert region_candidates(lowest).tolist() == [True, False, True]
     # The image (.6, 0, .8) proposes its best 2 classes (κ_g = 0.7), {2, 0}; pure are f0, f1, f2, so R = {0, 1, 2}.
     method = started(kappa_g=0.7)
     seen = method.purify_regions(Observation(0, IMAGE, {"regions": REGIONS}))
-    assert seen.regions.tolist() == REGIONS[:3].tolist()
+    assert seen.crops.tolist() == [*REGIONS.tolist(), IMAGE.tolist()]
+    assert seen.purity[:, 0].tolist() == [0, 0, 0, -math.inf]
     assert seen.labels.tolist() == [True, False, True]
     report = method.take_report()
     assert (report["kept_share"], report["G"], report["R"], report["Y"]) == (0.75, 2, 3, 2)
@@ -181,7 +218,8 @@ def test_eq_9_region_candidates_and_their_intersection() -> None:
 
 def test_eq_10_global_and_local_scores() -> None:
     # ½ (.6, 0, .8) + ½ max over f0, f1, f2 = ½ (1, .8, .8).
-    close(aggregate(IMAGE, REGIONS[:3], TEXT), [0.8, 0.4, 0.8])
+    pure = torch.tensor([[0.0], [0.0], [0.0], [-math.inf]])
+    close(aggregate(torch.cat((REGIONS, IMAGE[None])) @ TEXT.mT, pure), [0.8, 0.4, 0.8])
 
 
 def test_eq_11_bce() -> None:
@@ -205,27 +243,27 @@ def test_eq_12_anchors() -> None:
 )
 def test_eq_13_cache_scores(mode: str, cosines: tuple[float, float]) -> None:
     method = started(cache_mode=mode)
-    method.write(torch.tensor([0, 1]), TEXT[:2], torch.tensor([0.1, 0.1]))
+    put(method, [0, 1], TEXT[:2], [0.1, 0.1])
     expected = [6 * math.exp(-5 * (1 - cosine)) for cosine in cosines]
-    close(method.cache_scores(IMAGE, REGIONS[[1, 3]]), [*expected, 0.0])
+    close(method.cache_scores(shown(REGIONS[[1, 3]])), [*expected, 0.0])
 
 
 def test_eq_14_entries_hold_feature_entropy_and_age() -> None:
     method = started()
     for seen, feature in ((3, REGIONS[1]), (5, REGIONS[0])):
         method.seen = seen
-        method.write(torch.tensor([1]), feature[None], torch.tensor([0.1 * seen]))
+        put(method, [1], feature[None], [0.1 * seen])
     assert method.cache_features[1, :2].tolist() == REGIONS[[1, 0]].tolist()
     close(method.cache_entropy[1, :2], [0.3, 0.5])
     assert method.cache_born[1].tolist() == [3, 5, 0]
     # F_cache: mean of (.6, .8, 0) and (1, 0, 0) is (.8, .4, 0), of length √.8.
-    close(method.keys[:, 1], [0.8 / math.sqrt(0.8), 0.4 / math.sqrt(0.8), 0.0])
-    assert (method.keys[:, [0, 2]] == 0).all()
+    close(method.keys[1], [0.8 / math.sqrt(0.8), 0.4 / math.sqrt(0.8), 0.0])
+    assert (method.keys[[0, 2]] == 0).all()
 
 
 def test_eq_15_age_raises_the_entropy() -> None:
     # δ = 4: exp((0 − 4)/4) = 1/e, exp((4 − 4)/4) = 1, exp((8 − 4)/4) = e.
-    close(aged(torch.full((3,), 0.5), torch.tensor([0, 4, 8]), 4.0), [0.5 / math.e, 0.5, 0.5 * math.e])
+    close(aged(torch.full((3,), 0.5), torch.tensor([10, 6, 2]), 10, 4.0), [0.5 / math.e, 0.5, 0.5 * math.e])
 
 
 @pytest.mark.parametrize(
@@ -238,9 +276,9 @@ def test_eq_15_who_is_replaced(tr: bool, h: float, replaced: int | None) -> None
     method = started(delta=4.0, tr=tr)
     for born, entropy in ((1, 0.1), (9, 0.2), (9, 0.3)):
         method.seen = born
-        method.write(torch.tensor([2]), TEXT[:1], torch.tensor([entropy]))
+        put(method, [2], TEXT[:1], [entropy])
     method.take_report()
-    method.write(torch.tensor([2]), TEXT[1:2], torch.tensor([h]))
+    put(method, [2], TEXT[1:2], [h])
     changed = [slot for slot in range(3) if method.cache_features[2, slot, 1] == 1]
     assert changed == ([] if replaced is None else [replaced])
     report = method.take_report()
@@ -249,25 +287,20 @@ def test_eq_15_who_is_replaced(tr: bool, h: float, replaced: int | None) -> None
         close(method.cache_entropy[2, replaced], h)  # stored as it is, not aged
 
 
-def purified(regions: Tensor, confident_p: list[list[float]], labels: list[bool]) -> Purified:
-    return Purified(
-        regions=regions,
-        cosine=regions @ TEXT,
-        dominant=regions.argmax(-1),
-        entropy=torch.zeros(len(regions)),
-        image_logits=S * IMAGE,
-        confident=torch.zeros(len(confident_p), 3),
-        confident_logits=torch.tensor(confident_p).log(),
-        labels=torch.tensor(labels),
-    )
-
-
 def test_eq_16_mean_of_the_confident_views_entropies() -> None:
-    # H(½, ¼, ¼) = 1.5 ln 2 and H(⅓, ⅓, ⅓) = ln 3.
-    method = started()
-    seen = purified(REGIONS, [[0.5, 0.25, 0.25], [1 / 3, 1 / 3, 1 / 3]], [False] * 3)
-    method.adapt_text(IMAGE, seen, torch.zeros(3))
-    assert method.take_report()["loss_entropy"] == pytest.approx((1.5 * math.log(2) + math.log(3)) / 2, abs=1e-6)
+    # Two views at S = ln 2 with cosines (1, 0, 0) and (0, 0, 0) have p = (½, ¼, ¼) and (⅓, ⅓, ⅓), so H = 1.5 ln 2 and
+    # ln 3. All views count as confident here, the most confident first.
+    method = started(scale=math.log(2), keep=1.0)
+    views = torch.zeros(1, 3)
+    seen = method.purify_regions(Observation(0, TEXT[0], {"views": views}))
+    expected = (1.5 * math.log(2) + math.log(3)) / 2
+    close(seen.loss_entropy, expected)
+    # dH/dl_c = −p_c (ln p_c + H): for the first −½ (−ln 2 + 1.5 ln 2) = −¼ ln 2 and twice ¼ · ½ ln 2. The mean halves
+    # it, and in cosines it is S times as large.
+    half = 0.5 * math.log(2) * math.log(2)
+    close(seen.confident_slope, [[-half / 4, half / 8, half / 8], [0.0, 0.0, 0.0]])
+    method.adapt_text(seen, torch.zeros(3))
+    assert method.take_report()["loss_entropy"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_eq_17_alignment() -> None:
@@ -283,7 +316,7 @@ def test_eq_17_alignment() -> None:
 
 
 def gradient_of(monkeypatch: pytest.MonkeyPatch, lambda_1: float, lambda_2: float) -> Tensor:
-    """dL*/d(residual) [3, D, C] for one region f2 = (0, .6, .8), no pseudo-label, entries e0 in class 0 and 1."""
+    """dL*/d(residual) [C, 3, D] for one region f2 = (0, .6, .8), no pseudo-label, entries e0 in class 0 and 1."""
     seen_gradients = []
 
     def recording(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float) -> Tensor:
@@ -292,8 +325,12 @@ def gradient_of(monkeypatch: pytest.MonkeyPatch, lambda_1: float, lambda_2: floa
 
     monkeypatch.setattr(purf, "adamw_step", recording)
     method = started(scale=math.log(3) / 0.3, lambda_1=lambda_1, lambda_2=lambda_2)
-    method.write(torch.tensor([0, 1]), TEXT[[0, 0]], torch.tensor([0.1, 0.1]))
-    method.adapt_text(IMAGE, purified(REGIONS[2:3], [[0.5, 0.25, 0.25]], [False] * 3), torch.zeros(3))
+    put(method, [0, 1], TEXT[[0, 0]], [0.1, 0.1])
+    crops = torch.stack((REGIONS[2], IMAGE))
+    seen = shown(REGIONS[2:3])._replace(
+        logits=method.scale * crops, confident=TEXT[:1], confident_slope=torch.tensor([[0.0, 0.1, -0.1]])
+    )
+    method.adapt_text(seen, torch.zeros(3))
     return seen_gradients[0]
 
 
@@ -305,8 +342,8 @@ def test_eq_18_the_losses_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # Class 1 scores S · ½ · .6 = ln 3, so σ = ¾ and the slope in its prototype is ¾ · ½ S (F_V + f2)
     # = ⅜ S (.6, .6, 1.6). Its component along e1 is lost in the normalisation; each of the three slots gets a third.
     scale = math.log(3) / 0.3
-    close(bce[..., 1], [[0.125 * scale * 0.6, 0.0, 0.125 * scale * 1.6]] * 3)
+    close(bce[1], [[0.125 * scale * 0.6, 0.0, 0.125 * scale * 1.6]] * 3)
     # Prototypes 0 and 1 are both e0: cosines (1, 0) each, softmax (1, e^−100). Text 1 gets (p_01 + p_11 − 1) / (2 τ) e0
     # = −50 e0, a third per slot; text 0 is parallel to e0 and cannot turn.
-    close(align[..., 1], [[-50 / 3, 0.0, 0.0]] * 3)
-    close(align[..., 0], [[0.0, 0.0, 0.0]] * 3)
+    close(align[1], [[-50 / 3, 0.0, 0.0]] * 3)
+    close(align[0], [[0.0, 0.0, 0.0]] * 3)
