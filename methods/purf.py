@@ -285,7 +285,7 @@ class PuRF(Method):
         )
 
     def purify_cache(self, seen: Purified) -> None:
-        """Eq. 12, 14, 15: a pseudo-label's anchor takes a free slot of its class, or that of the largest H' if lower."""
+        """Eq. 12, 14, 15: a label's anchor takes a free slot of its class, or that of the largest H' if lower."""
         whole = not self.ep or self.cache_mode == "global_multi"
         labels = seen.labels if self.ep else F.one_hot(seen.logits[-1].argmax(), len(self.mu)).bool()
         offered = seen.image_entropy.expand(len(labels)) if whole else seen.surest  # [C]

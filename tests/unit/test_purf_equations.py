@@ -48,7 +48,7 @@ CLEAR, FAIR = 1024 / 1026, 256 / 321
 
 def started(scale: float = S, **settings: Any) -> PuRF:
     method = PuRF(**settings)
-    method.start(Task(list("abc"), TEXT, TEXT[:, None], scale))
+    method.start(Task(list("abc"), TEXT, TEXT[:, None].repeat(1, 3, 1), scale))
     return method
 
 
