@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.files import file_digest
@@ -37,6 +36,7 @@ from tta_bench.interfaces import Views
 FORMAT = "1"
 CHUNK = 256  # images that `verify` looks at in one go
 NORM_TOLERANCE = 0.01  # float16 is within 0.0003
+LARGEST_SCALE = 1000.0  # CLIP's is at most 100, SigLIP's near 110
 REGIONS = ("crops",)  # families that show parts of the image; the others show it as a whole
 
 Labels = np.ndarray[Any, np.dtype[np.int8]]
@@ -96,18 +96,27 @@ class Pack:
 
     def image(self, index: int) -> Tensor:
         """The original image's unit-norm features, [1, D]."""
-        return _unit(self._tensors.get_slice("image")[index : index + 1])
+        return self._unit(self._tensors.get_slice("image")[index : index + 1], f"image, row {index}")
 
     def views(self, recipe: str, index: int) -> Tensor:
         """Unit-norm features of the image's views, [V, D]."""
-        return _unit(self._tensors.get_slice(f"views/{recipe}")[index])
+        return self._unit(self._tensors.get_slice(f"views/{recipe}")[index], f"views/{recipe}, row {index}")
 
     def text(self, prompt: str) -> Tensor:
         """The prompt's text bank, [C, P, D]. In float32 it is what the text encoder gave, bit for bit."""
         if prompt not in self.prompts:
             raise UsageError(f"prompt '{prompt}' is not in {self.file}; it has {', '.join(self.prompts)}")
         bank: Tensor = self._tensors.get_tensor(f"text/{prompt}")
-        return bank if bank.dtype == torch.float32 else _unit(bank)
+        unit = self._unit(bank, f"text/{prompt}")
+        return bank if bank.dtype == torch.float32 else unit
+
+    def _unit(self, features: Tensor, where: str) -> Tensor:
+        """As float32 and of length 1. Raises `BadData` for features that were not, which would give a wrong number."""
+        features = features.float()
+        lengths: Tensor = torch.linalg.vector_norm(features, dim=-1, keepdim=True)
+        if not (lengths - 1).abs().max().item() <= NORM_TOLERANCE:  # nor is a nan
+            raise BadData(f"{self.file}, {where}: the length is not 1; see `ttabench pack verify`")
+        return features / lengths
 
     # ------------------------------------------------------------------------------------------------ recipes
 
@@ -259,9 +268,10 @@ def _metadata_faults(metadata: Mapping[str, str]) -> Iterator[str]:
         names = _json(metadata[key], None)
         if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
             yield f"its metadata `{key}` is not a JSON list of names"
-    for key in ("logit_scale", "logit_bias"):
-        if not _is_number(metadata.get(key, "0"), above_zero=key == "logit_scale"):
-            yield f"its metadata `{key}` can't be {metadata[key][:40]}"
+    if not 0 < _number(metadata["logit_scale"]) <= LARGEST_SCALE:
+        yield f"its metadata `logit_scale` can't be {metadata['logit_scale'][:40]}"
+    if not math.isfinite(_number(metadata.get("logit_bias", "0"))):
+        yield f"its metadata `logit_bias` can't be {metadata['logit_bias'][:40]}"
     if not isinstance(_json(metadata.get("provenance"), {}), dict):
         yield "its metadata `provenance` is not a JSON object"
     yield from _text_faults(_json(metadata.get("prompt_texts"), {}))
@@ -294,11 +304,12 @@ def _json(text: str | None, otherwise: Any) -> Any:
         return None
 
 
-def _is_number(text: str, above_zero: bool) -> bool:
+def _number(text: str) -> float:
+    """Not a number, if it isn't one."""
     try:
-        return math.isfinite(float(text)) and (float(text) > 0 or not above_zero)
+        return float(text)
     except ValueError:
-        return False
+        return math.nan
 
 
 def _names(shapes: Mapping[str, Any], prefix: str) -> tuple[str, ...]:
@@ -314,7 +325,3 @@ def _family(recipe: str) -> tuple[str, int]:
 def _first(wrong: Tensor) -> int:
     """The first row with anything wrong."""
     return int(wrong.flatten(1).any(1).nonzero()[0]) if wrong.dim() > 1 else int(wrong.nonzero()[0])
-
-
-def _unit(features: Tensor) -> Tensor:
-    return normalize(features.float(), dim=-1)

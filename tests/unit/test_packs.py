@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -125,6 +126,7 @@ def test_the_fingerprint_is_of_the_whole_file(pack: Pack, tmp_path: Path) -> Non
         ({"logit_scale": "warm"}, "`logit_scale` can't be warm"),
         ({"logit_scale": "nan"}, "`logit_scale` can't be nan"),
         ({"logit_scale": "0"}, "`logit_scale` can't be 0"),
+        ({"logit_scale": "1e6"}, "`logit_scale` can't be 1e6"),
         ({"logit_bias": "x"}, "`logit_bias` can't be x"),
         ({"provenance": "[]"}, "`provenance` is not a JSON object"),
         ({"prompt_texts": '{"photo": ["a cat"]}'}, "`prompt_texts` is not a JSON object of lists"),
@@ -185,6 +187,24 @@ def test_verify_reads_every_feature(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "image, row 5: the length is not 1",
         "views/augmix5, row 3: not a number",
     ]
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1.2, np.nan])
+def test_features_of_another_length_are_refused_when_read(wrong: float, tmp_path: Path) -> None:
+    tensors = {name: contents()[0][name].copy() for name in ("image", "views/augmix5", "text/photo")}
+    tensors["image"][2] *= wrong
+    tensors["views/augmix5"][1, 3] *= wrong
+    tensors["text/photo"][0] *= wrong
+    pack = open_pack(write(tmp_path / "bad.safetensors", tensors))
+    assert pack.image(1).shape == (1, D)
+    reads: dict[str, Callable[[], torch.Tensor]] = {
+        "image, row 2": lambda: pack.image(2),
+        "views/augmix5, row 1": lambda: pack.views("augmix5", 1),
+        "text/photo": lambda: pack.text("photo"),
+    }
+    for where, read in reads.items():
+        with pytest.raises(BadData, match=rf"bad\.safetensors, {where}: the length is not 1"):
+            read()
 
 
 # ------------------------------------------------------------------------------------------------------------ recipes
