@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
-from tta_bench.functional import entropy_of_logits, low_entropy_pool, normalised_entropy, stack_views
+from tta_bench.functional import (
+    entropy_of_logits,
+    in_inference_mode,
+    low_entropy_pool,
+    normalised_entropy,
+    stack_views,
+)
 from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.prototypes import (
     TEMPERATURE,
@@ -75,6 +81,7 @@ class DPE(Method):
         super().__post_init__()
         self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
         self.require(self.shots >= 1, "shots is at least 1")
+        self.require(self.eps > 0, "eps is above 0")
 
     def start(self, task: Task) -> None:
         self.scale = task.scale
@@ -96,7 +103,7 @@ class DPE(Method):
         torch.mul(self.prototypes[0], inverse, out=self.units[0])
         torch.reciprocal(inverse, out=self.lengths[0]).div_(1 + self.text_updates)
 
-    @torch.inference_mode()
+    @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
         n_classes = len(self.offsets)

@@ -18,7 +18,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tta_bench import hookimpl
-from tta_bench.functional import dot, entropy_of_logits, kept_count, lowest, normalised_entropy
+from tta_bench.functional import (
+    dot,
+    entropy_of_logits,
+    in_inference_mode,
+    kept_count,
+    lowest,
+    normalised_entropy,
+)
 from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.prototypes import (
     TEMPERATURE,
@@ -28,7 +35,6 @@ from tta_bench.prototypes import (
     empty_cache,
     info_nce,
     inverse_length,
-    log_softmax,
     mean_entry,
     sum_unit,
     tangential,
@@ -55,7 +61,7 @@ def global_candidates(logits: Tensor, kappa_g: float) -> Tensor:
 
 def relative_confidence(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Eq. 6: ŝ_q^c = softmax_c(S⟨f_q, F_T^c⟩), from the logits [Q, C]; its logarithm, and its entropy [Q]."""
-    log_p = log_softmax(logits)
+    log_p = logits.log_softmax(-1)
     p = log_p.exp()
     return p, log_p, dot(p, log_p).neg_()
 
@@ -116,10 +122,9 @@ def anchors(entropies: Tensor, dominant: Tensor, labels: Tensor) -> Tensor:
     return entropies.masked_fill(dominant != labels[:, None], math.inf).argmin(-1)
 
 
-def aged(entropies: Tensor, born: Tensor, now: int, delta: float) -> Tensor:
-    """Eq. 15: H'_i = H_i · exp((t_i − δ)/δ) with the age t_i = now − born_i."""
-    exponent = (now - delta - born).div_(delta)
-    return exponent.clamp_(max=60).exp_().mul_(entropies)  # bounded: H' stays below that of a free slot
+def log_aged(entropies: Tensor, born: Tensor, now: int, delta: float) -> Tensor:
+    """Eq. 15: H'_i = H_i · exp((t_i − δ)/δ) with the age t_i = now − born_i, as ln H'_i, which no age overflows."""
+    return (now - delta - born).div_(delta).add_(entropies.log())
 
 
 # ----------------------------------------------------------------------------------------------------- scores and BCE
@@ -148,6 +153,7 @@ class Purified(NamedTuple):
     entropies: Tensor  # [Q] of the regions that may give labels, infinite for the others
     surest: Tensor  # [C] the lowest of those that the class dominates
     labels: Tensor  # [C] mask: Ỹ = G ∩ R
+    n_labels: int
     image_entropy: Tensor  # []
     confident: Tensor  # [k, D] V_f
     confident_slope: Tensor  # [k, C] of L_ent in their cosines
@@ -189,6 +195,7 @@ class PuRF(Method):
         super().__post_init__()
         self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
         self.require(self.shots >= 1, "shots is at least 1")
+        self.require(self.eps > 0, "eps is above 0")
         self.require(self.delta > 0, "delta is an age in images, above 0")
         self.require(0 < self.kappa_g <= 1, "kappa_g is a share of the classes, above 0 and at most 1")
 
@@ -204,7 +211,7 @@ class PuRF(Method):
         self._set_text()
         self.mu, self.mu_count = task.text.new_zeros(2, n_classes).unbind()
         self.cache_features, self.cache_entropy, self.offsets = empty_cache(n_classes, self.shots, task.text)
-        self.cache_born = torch.zeros(n_classes, self.shots, dtype=torch.long, device=task.text.device)
+        self.cache_born = torch.zeros_like(self.cache_entropy)  # the T of each entry
         self.keys = torch.zeros_like(self.text)  # F_cache [C, D]
         self.has_entries = False
         self.labels = torch.zeros(n_classes, dtype=torch.bool, device=task.text.device)  # Ỹ of the last image
@@ -223,7 +230,7 @@ class PuRF(Method):
         share = self.text_sum.shape[1] / SLOTS * (1 + self.text_updates)
         self.lengths = (self.sum_inverse * inverse[:, None]).mul_(share).reciprocal_()  # [C, M, 1]
 
-    @torch.inference_mode()
+    @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         self.seen += 1
         seen = self.purify_regions(x)  # Eq. 5-9
@@ -253,7 +260,8 @@ class PuRF(Method):
         n_views = len(features) - q  # the original is view 0
         kept = lowest(entropies[q:], kept_count(self.keep, n_views)) + q
         h = entropies.index_select(0, kept)
-        slope = (log_p.index_select(0, kept) + h[:, None]).mul_(p.index_select(0, kept))  # −dH/dl, as in DPE and ReTA
+        log_p = log_p.index_select(0, kept).clamp_min_(-60)  # nothing feels less, but denormal numbers are slow
+        slope = (log_p + h[:, None]).mul_(log_p.exp_())  # −dH/dl, as in DPE and ReTA
         agreeing = logits.index_select(0, kept) if self.view_set == "Vf" or n_views == 1 else logits[q + 1 :]
         proposed = global_candidates(agreeing, self.kappa_g)
 
@@ -269,7 +277,8 @@ class PuRF(Method):
         lowest_entropies = surest(entropies, dominant, len(self.mu))
         found = region_candidates(lowest_entropies)
         labels = proposed & found
-        self.report({"kept_share": passed / q, "G": proposed.sum(), "R": found.sum(), "Y": labels.sum()})
+        n_labels = int(labels.sum())
+        self.report({"kept_share": passed / q, "G": proposed.sum(), "R": found.sum(), "Y": n_labels})
         return Purified(
             crops=features[: q + 1],
             logits=logits[: q + 1],
@@ -278,6 +287,7 @@ class PuRF(Method):
             entropies=entropies,
             surest=lowest_entropies,
             labels=labels,
+            n_labels=n_labels,
             image_entropy=image_entropy,
             confident=features.index_select(0, kept),
             confident_slope=slope.mul_(-self.scale / len(kept)),
@@ -286,20 +296,24 @@ class PuRF(Method):
 
     def purify_cache(self, seen: Purified) -> None:
         """Eq. 12, 14, 15: a label's anchor takes a free slot of its class, or that of the largest H' if lower."""
+        self.report({"entries_in": 0, "entries_out": 0})
+        if self.ep and seen.n_labels == 0:
+            return
         whole = not self.ep or self.cache_mode == "global_multi"
         labels = seen.labels if self.ep else F.one_hot(seen.logits[-1].argmax(), len(self.mu)).bool()
         offered = seen.image_entropy.expand(len(labels)) if whole else seen.surest  # [C]
-        worst, slots = self.priorities().max(-1)  # [C] the first of equals, so slots fill from the front
-        entering = ((offered < worst) & labels).nonzero()[:, 0]
-        self.report({"entries_in": len(entering), "entries_out": 0})
+        worst, slots = self.log_priorities().max(-1)  # [C] the first of equals, so slots fill from the front
+        entering = ((offered.log() < worst) & labels).nonzero()[:, 0]
         if len(entering):
-            self.report({"entries_out": (worst[entering] < math.inf).sum()})
+            self.report({"entries_in": len(entering), "entries_out": (worst[entering] < math.inf).sum()})
             rows = torch.full_like(entering, -1) if whole else anchors(seen.entropies, seen.dominant, entering)
             self.write(entering, slots[entering], seen.crops[rows], offered[entering])
 
-    def priorities(self) -> Tensor:
+    def log_priorities(self) -> Tensor:
         """Eq. 15 for every slot [C, L], infinite where it is free."""
-        return aged(self.cache_entropy, self.cache_born, self.seen, self.delta) if self.tr else self.cache_entropy
+        if not self.tr:
+            return self.cache_entropy.log()
+        return log_aged(self.cache_entropy, self.cache_born, self.seen, self.delta)
 
     def write(self, c: Tensor, slot: Tensor, features: Tensor, entropies: Tensor) -> None:
         """Eq. 14: one entry (f, H, t = 0) for each of the classes [n]."""
@@ -327,7 +341,7 @@ class PuRF(Method):
         text_slope = seen.confident_slope.mT @ seen.confident  # [C, D]
         bce: Tensor | float = 0.0
         align: Tensor | float = 0.0
-        if self.rp and (self.empty_labels == "zero" or bool(seen.labels.any())):
+        if self.rp and (self.empty_labels == "zero" or seen.n_labels):
             bce, slope = self.label_loss(seen, cached)
             per_cosine = 0.5 * (self.scale if self.bce_space == "scaled" else 1.0)
             text_slope.addmm_(slope.mT, seen.crops, alpha=self.lambda_1 * per_cosine)

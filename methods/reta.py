@@ -18,6 +18,7 @@ from tta_bench import hookimpl
 from tta_bench.functional import (
     dot,
     entropy_of_logits,
+    in_inference_mode,
     low_entropy_pool,
     normalised_entropy,
     select_confident,
@@ -126,6 +127,7 @@ class ReTA(Method):
         super().__post_init__()
         self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
         self.require(self.shots >= 1, "shots is at least 1")
+        self.require(self.eps > 0, "eps is above 0")
         self.require(self.rank >= 1, "rank is at least 1")
 
     def start(self, task: Task) -> None:
@@ -151,7 +153,7 @@ class ReTA(Method):
             energy, self.vectors = eigenvectors(self.text @ self.text.mT, self.vectors)
             self.inverse_energy = inverse_energy(energy, self.rank)
 
-    @torch.inference_mode()
+    @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
         if self.predict_from == "selected":

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
@@ -20,6 +19,7 @@ from tta_bench.functional import (
     Pool,
     affinity,
     classifier,
+    in_inference_mode,
     insert_by_entropy,
     low_entropy_pool,
     normalised_entropy,
@@ -83,7 +83,7 @@ class TDA(Method):
         self.neg_offsets = text.new_full((n_classes, self.neg_shots), EMPTY)
         self.neg_masks = text.new_zeros(n_classes, self.neg_shots, n_classes)  # 1 where an item counts against a class
 
-    @torch.inference_mode()
+    @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         pool = self.summarise(x)
         self.remember(pool)  # before the prediction, so that an image finds itself in the cache

@@ -5,14 +5,33 @@ Everything here works on plain tensors. Caches are changed in place; everything 
 
 from __future__ import annotations
 
+import functools
 import math
 from bisect import bisect_right
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from tta_bench.interfaces import Observation
+
 Number = TypeVar("Number", float, Tensor)
+Step = Callable[[Any, Observation], Tensor]
+
+
+def in_inference_mode(step: Step) -> Step:
+    """A method's `step` without autograd's bookkeeping, for those that write their gradients out. What it returns is an
+    ordinary tensor again; what it leaves in the method's state can't be changed in place from outside."""
+
+    @functools.wraps(step)
+    def run(self: Any, x: Observation) -> Tensor:
+        with torch.inference_mode():
+            scores = step(self, x)
+        return scores.clone()
+
+    return run
+
 
 # -------------------------------------------------------------------------------------------------------- entropy
 
@@ -90,7 +109,7 @@ def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
     view_entropies = dot(probs, log_probs).neg_()  # [V]
     kept = lowest(view_entropies, kept_count(keep, len(logits)))
     share = logits.new_zeros(len(logits)).index_fill_(0, kept, 1 / len(kept))  # [V]: a mean is a product with it
-    mean_probs = share @ probs
+    mean_probs = (share @ probs).clamp_(max=1)  # k times 1/k may round above 1, where the entropy would be negative
     return Pool(share @ features, share @ logits, mean_probs, entropy(mean_probs), kept, view_entropies)
 
 

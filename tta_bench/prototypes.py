@@ -144,8 +144,8 @@ def adamw_step(
         magnitude = moment.sqrt_().div_(math.sqrt(0.001)).add_(eps).mul_(norm)
     else:
         magnitude = slope.abs().add_(norm * eps)
-    if isinstance(lr, float):
-        return torch.addcdiv(x, slope, magnitude, value=-lr, out=magnitude)
-    for part, own_lr in enumerate(lr):
-        torch.addcdiv(x[part], slope[part], magnitude[part], value=-own_lr, out=magnitude[part])
-    return magnitude
+    if isinstance(lr, tuple):
+        for part, own_lr in enumerate(lr):
+            torch.addcdiv(x[part], slope[part], magnitude[part], value=-own_lr, out=magnitude[part])
+        return magnitude
+    return torch.addcdiv(x, slope, magnitude, value=-lr, out=magnitude)

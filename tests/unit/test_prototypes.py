@@ -349,6 +349,26 @@ def test_scores_are_finite(make: Any, views: int, classes: int) -> None:
     assert scores.isfinite().all()
 
 
+@pytest.mark.parametrize(
+    "method", [DPE(lr_text=0, lr_image=1), ReTA(lr=0), ReTA(lr=1), PuRF(lr=0, delta=3), PuRF(lr=1)]
+)
+def test_whole_numbers_are_numbers(method: Method) -> None:
+    """A hyper-parameter that was written without a decimal point."""
+    task = make_task(dtype=torch.float32)
+    assert run(method, task, make_stream(task)).isfinite().all()
+
+
+@pytest.mark.parametrize("method", [DPE, ReTA, PuRF])
+def test_scores_may_be_changed_by_the_caller(method: type[Method]) -> None:
+    task = make_task(dtype=torch.float32)
+    scores = run(method(), task, make_stream(task))
+    started = method()
+    started.start(task)
+    first = started.step(make_stream(task)[0])
+    first -= 1
+    torch.testing.assert_close(first + 1, scores[0])
+
+
 @every_method
 def test_degenerate_images(make: Any) -> None:
     """Duplicate classes, 50 identical regions, and an image whose views are all the same."""

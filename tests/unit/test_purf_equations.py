@@ -24,12 +24,12 @@ from tta_bench.methods import purf
 from tta_bench.methods.purf import (
     PuRF,
     Purified,
-    aged,
     aggregate,
     anchors,
     bce_and_slope,
     dominance,
     global_candidates,
+    log_aged,
     purity,
     region_candidates,
     relative_confidence,
@@ -64,6 +64,7 @@ def shown(regions: Tensor, confident_p: Tensor | None = None, labels: Sequence[b
         entropies=torch.zeros(len(regions)),
         surest=torch.zeros(3),
         labels=torch.tensor(labels),
+        n_labels=sum(labels),
         image_entropy=torch.tensor(0.0),
         confident=torch.zeros(len(p), 3),
         confident_slope=torch.zeros_like(p),
@@ -77,7 +78,11 @@ def put(method: PuRF, classes: list[int], features: Tensor, entropies: list[floa
     offered = torch.full((3,), math.inf)
     labels[classes], offered[classes] = True, torch.tensor(entropies)
     seen = shown(features)._replace(
-        labels=labels, surest=offered, dominant=torch.tensor(classes), entropies=torch.tensor(entropies)
+        labels=labels,
+        n_labels=len(classes),
+        surest=offered,
+        dominant=torch.tensor(classes),
+        entropies=torch.tensor(entropies),
     )
     method.purify_cache(seen)
 
@@ -236,6 +241,17 @@ def test_eq_12_anchors() -> None:
     assert anchors(entropies, DOMINANT, torch.tensor([0, 1])).tolist() == [3, 1]
 
 
+def test_eq_12_tells_very_sure_regions_apart() -> None:
+    # At S = 100 the classes' logits differ by 65 in the first region and view, and by 80 in the second: entropies of
+    # about 65 e^−65 and 80 e^−80. The second is the surer, though both are next to nothing.
+    first, second = torch.tensor([[0.85, 0.2, 0.0], [0.9, 0.1, 0.0]])
+    views = torch.stack((first, second))
+    method = started(scale=100.0, selection="all", keep=0.4)  # one of the three views
+    seen = method.purify_regions(Observation(0, IMAGE, {"views": views, "regions": views}))
+    assert seen.confident.tolist() == [second.tolist()]
+    assert anchors(seen.entropies, seen.dominant, torch.tensor([0])).tolist() == [1]
+
+
 @pytest.mark.parametrize(
     ("mode", "cosines"),
     # Entries e0 in class 0 and e1 in class 1, none in class 2; the regions are f1 = (.6, .8, 0) and f3 = (.8, 0, .6).
@@ -263,7 +279,10 @@ def test_eq_14_entries_hold_feature_entropy_and_age() -> None:
 
 def test_eq_15_age_raises_the_entropy() -> None:
     # δ = 4: exp((0 − 4)/4) = 1/e, exp((4 − 4)/4) = 1, exp((8 − 4)/4) = e.
-    close(aged(torch.full((3,), 0.5), torch.tensor([10, 6, 2]), 10, 4.0), [0.5 / math.e, 0.5, 0.5 * math.e])
+    aged = log_aged(torch.full((3,), 0.5), torch.tensor([10.0, 6.0, 2.0]), 10, 4.0).exp()
+    close(aged, [0.5 / math.e, 0.5, 0.5 * math.e])
+    # δ = 1, ages 70 and 80, entropies 1 and .5: e^69 against .5 e^79, where the older is the worse.
+    assert log_aged(torch.tensor([1.0, 0.5]), torch.tensor([30.0, 20.0]), 100, 1.0).argmax() == 1
 
 
 @pytest.mark.parametrize(
