@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import (
     EMPTY,
     Pool,
-    affinity,
     classifier,
     in_inference_mode,
     insert_by_entropy,
@@ -75,20 +75,20 @@ class TDA(Method):
         text = task.text
         n_classes, dim = text.shape
         self.classifier = classifier(text, task.scale)  # [D, C]
-        self.features = text.new_zeros(n_classes, self.shots, dim)
-        self.entropies = text.new_full((n_classes, self.shots), math.inf)  # +inf: an empty slot
-        self.offsets = text.new_full((n_classes, self.shots), EMPTY)
-        self.neg_features = text.new_zeros(n_classes, self.neg_shots, dim)
-        self.neg_entropies = text.new_full((n_classes, self.neg_shots), math.inf)
-        self.neg_offsets = text.new_full((n_classes, self.neg_shots), EMPTY)
-        self.neg_masks = text.new_zeros(n_classes, self.neg_shots, n_classes)  # 1 where an item counts against a class
+        # One cache in which a class's first K⁺ items attract and its last K⁻ repel: both are read in one pass.
+        n_items = self.shots + self.neg_shots
+        self.features = text.new_zeros(n_classes, n_items, dim)
+        self.entropies = text.new_full((n_classes, n_items), math.inf)  # +inf: an empty slot
+        self.offsets = text.new_full((n_classes, n_items), EMPTY)
+        self.betas = text.new_tensor([self.beta] * self.shots + [self.neg_beta] * self.neg_shots)
+        self.votes = text.new_zeros(n_classes, n_items, n_classes)  # what an item adds to each class's logit
+        self.votes[:, : self.shots] = self.alpha * torch.eye(n_classes).to(text)[:, None]
 
     @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         pool = self.summarise(x)
         self.remember(pool)  # before the prediction, so that an image finds itself in the cache
-        attraction, repulsion = self.attraction(pool.feature), self.repulsion(pool.feature)
-        return pool.logits.add(attraction, alpha=self.alpha).sub_(repulsion, alpha=self.neg_alpha)
+        return self.predict(pool)
 
     def summarise(self, x: Observation) -> Pool:
         """The mean of the most confident views. The original has no special role among them."""
@@ -97,11 +97,12 @@ class TDA(Method):
 
     def remember(self, pool: Pool) -> None:
         """Offer the image to the positive cache and, if it is neither sure nor hopeless, to the negative cache."""
-        y, h = int(pool.logits.argmax()), pool.entropy
-        insert_by_entropy(self.entropies, y, h, (self.features, pool.feature), (self.offsets, -self.beta))
+        y, h, item = int(pool.logits.argmax()), pool.entropy, (self.features, pool.feature)
+        insert_by_entropy(self.entropies, y, h, item, (self.offsets, -self.beta), slots=slice(self.shots))
         if self.is_uncertain(pool):
-            items = (self.neg_features, pool.feature), (self.neg_masks, self.counts_against(pool.probs))
-            insert_by_entropy(self.neg_entropies, y, h, *items, (self.neg_offsets, -self.neg_beta))
+            votes = -self.neg_alpha * self.counts_against(pool.probs)
+            items = item, (self.offsets, -self.neg_beta), (self.votes, votes)
+            insert_by_entropy(self.entropies, y, h, *items, slots=slice(self.shots, None))
 
     def is_uncertain(self, pool: Pool) -> bool:
         low, high = self.gate
@@ -112,14 +113,11 @@ class TDA(Method):
         low, high = self.mask
         return (probs > low) & (probs < high)
 
-    def attraction(self, query: Tensor) -> Tensor:
-        """A⁺[c] = Σ_{i stored under c} exp(−β⁺ (1 − ⟨f, f_i⟩))."""
-        return affinity(query, self.features, self.offsets, self.beta).sum(1)
-
-    def repulsion(self, query: Tensor) -> Tensor:
-        """A⁻[c] = Σ_{all i} exp(−β⁻ (1 − ⟨f, f_i⟩)) [low < p_i[c] < high]."""
-        weights = affinity(query, self.neg_features, self.neg_offsets, self.neg_beta)  # [C, K⁻]
-        return weights.flatten() @ self.neg_masks.flatten(0, 1)
+    def predict(self, pool: Pool) -> Tensor:
+        """final[c] = l[c] + α⁺ Σ_{i stored under c} exp(−β⁺ (1 − ⟨f, f_i⟩))
+        − α⁻ Σ_{all i} exp(−β⁻ (1 − ⟨f, f_i⟩)) [low < p_i[c] < high]."""
+        weights = torch.addcmul(self.offsets, self.features @ pool.feature, self.betas).exp_()  # [C, K⁺ + K⁻]
+        return torch.addmv(pool.logits, self.votes.flatten(0, 1).T, weights.flatten())
 
 
 @hookimpl

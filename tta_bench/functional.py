@@ -118,6 +118,7 @@ def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
 # slot is empty, and offsets [C, K] for reading it: −β in used slots and −∞ in empty ones. Insertions are in place.
 
 EMPTY = -math.inf  # offset
+ALL = slice(None)
 
 
 def affinity(query: Tensor, features: Tensor, offsets: Tensor, beta: float) -> Tensor:
@@ -128,7 +129,9 @@ def affinity(query: Tensor, features: Tensor, offsets: Tensor, beta: float) -> T
     return torch.add(offsets, features @ query, alpha=beta).exp_()
 
 
-def insert_by_entropy(entropies: Tensor, y: int, h: Tensor, *slots_and_items: tuple[Tensor, Tensor | float]) -> None:
+def insert_by_entropy(
+    entropies: Tensor, y: int, h: Tensor, *tensors_and_items: tuple[Tensor, Tensor | float], slots: slice = ALL
+) -> None:
     """Offer an item to class y, which keeps its K items of lowest entropy in ascending order.
 
     Of equal entropies the older item stays in front, so a full class admits only what is strictly below its last.
@@ -137,23 +140,26 @@ def insert_by_entropy(entropies: Tensor, y: int, h: Tensor, *slots_and_items: tu
         entropies: [C, K], +inf where empty.
         y: the class.
         h: [] entropy of the new item.
-        slots_and_items: every other tensor [C, K, ...] of the cache, with the new item's part of it [...].
+        tensors_and_items: every other tensor [C, K, ...] of the cache, with the new item's part of it [...].
+        slots: the class's slots that are meant, if it has others for another purpose.
     """
-    position = bisect_right(entropies[y].tolist(), float(h))
-    if position == entropies.shape[1]:
+    stored = entropies[y, slots].tolist()
+    position = bisect_right(stored, float(h))
+    if position == len(stored):
         return
-    for slots, item in ((entropies, h), *slots_and_items):
-        slots[y, position + 1 :] = slots[y, position:-1].clone()
-        slots[y, position] = item
+    for tensor, item in ((entropies, h), *tensors_and_items):
+        items = tensor[y, slots]
+        items[position + 1 :] = items[position:-1].clone()
+        items[position] = item
 
 
-def insert_fifo(entropies: Tensor, y: int, h: Tensor, *slots_and_items: tuple[Tensor, Tensor | float]) -> None:
+def insert_fifo(entropies: Tensor, y: int, h: Tensor, *tensors_and_items: tuple[Tensor, Tensor | float]) -> None:
     """Append an item to class y, oldest first; a full class drops its oldest. Arguments as `insert_by_entropy`."""
     size = entropies.shape[1]
     position = size - entropies[y].tolist().count(math.inf)
     if size == 0:
         return
-    for slots, item in ((entropies, h), *slots_and_items):
+    for tensor, item in ((entropies, h), *tensors_and_items):
         if position == size:
-            slots[y, :-1] = slots[y, 1:].clone()
-        slots[y, min(position, size - 1)] = item
+            tensor[y, :-1] = tensor[y, 1:].clone()
+        tensor[y, min(position, size - 1)] = item

@@ -49,18 +49,17 @@ def test_official_caches_at_the_end(golden: Golden) -> None:
     method.start(make_task(torch.from_numpy(golden["text"])))
     for x in make_stream(torch.from_numpy(golden["features"])):
         method.step(x)
-    for prefix, features, entropies in (
-        ("pos", method.features, method.entropies),
-        ("neg", method.neg_features, method.neg_entropies),
-    ):
+    negative = slice(method.shots, None)
+    for prefix, slots in (("pos", slice(method.shots)), ("neg", negative)):
+        features, entropies = method.features[:, slots], method.entropies[:, slots]
         filled = entropies.isfinite()
         np.testing.assert_array_equal(filled.sum(1), golden[f"{prefix}_count"])
         np.testing.assert_array_equal(filled, ~np.isnan(golden[f"{prefix}_entropy"]))
         close(entropies[filled], golden[f"{prefix}_entropy"][filled], 5e-5)
         close(features[filled], golden[f"{prefix}_features"][filled], 1e-6)
-    filled = method.neg_entropies.isfinite()
+    filled = method.entropies[:, negative].isfinite()
     probs, (low, high) = golden["neg_prob"][filled], method.mask
-    np.testing.assert_array_equal(method.neg_masks[filled], (low < probs) & (probs < high))
+    np.testing.assert_array_equal(method.votes[:, negative][filled] < 0, (low < probs) & (probs < high))
 
 
 def test_start_forgets_everything(golden: Golden) -> None:
