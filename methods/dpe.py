@@ -29,7 +29,6 @@ from tta_bench.prototypes import (
     empty_cache,
     entropy_and_slope,
     info_nce,
-    inverse_length,
     mean_entry,
     put,
 )
@@ -38,6 +37,12 @@ from tta_bench.views import AugMix
 
 def _preset(alpha: float, beta: float, lr: float, align: float) -> dict[str, float]:
     return {"alpha": alpha, "beta": beta, "lr_text": lr, "lr_image": lr, "align": align}
+
+
+def inverse_length(x: Tensor) -> Tensor:
+    """1/‖x‖ of each column, [D, C] -> [1, C]. Prototypes are columns here, as in the official code: with two of [D, C]
+    and not one of [C, 3, D], products without a transposed operand gain more than norms lose."""
+    return x.square().sum(0, keepdim=True).clamp_min_(1e-24).rsqrt_()
 
 
 @dataclass
@@ -87,46 +92,44 @@ class DPE(Method):
         self.scale = task.scale
         self.text_updates = 0
         self.cache_features, self.cache_entropy, self.offsets = empty_cache(len(task.text), self.shots, task.text)
-        # Text and visual prototypes: the sum over prompts and accepted samples, and the mean of the class's entries.
-        self.prototypes = torch.stack((task.text, torch.zeros_like(task.text)))  # [2, C, D]
-        self.units = torch.zeros_like(self.prototypes)
-        self.lengths = self.prototypes.new_ones(*self.prototypes.shape[:2], 1)  # [2, C, 1]
+        self.text_sum = task.text.T.clone(memory_format=torch.contiguous_format)  # of prompts and accepted samples
         self._set_text()
+        self.keys = torch.zeros_like(self.text)  # [D, C] class means, not normalised
+        self.visual, self.visual_length = torch.zeros_like(self.text), torch.ones_like(self.text_length)
 
     @property
     def text_bank(self) -> Tensor:
         """The running average of the text prototypes [C, D]."""
-        return self.prototypes[0] / (1 + self.text_updates)
+        return (self.text_sum / (1 + self.text_updates)).T
 
     def _set_text(self) -> None:
-        inverse = inverse_length(self.prototypes[0])
-        torch.mul(self.prototypes[0], inverse, out=self.units[0])
-        torch.reciprocal(inverse, out=self.lengths[0]).div_(1 + self.text_updates)
+        inverse = inverse_length(self.text_sum)
+        self.text = self.text_sum * inverse  # [D, C]
+        self.text_length = inverse.mul_(1 + self.text_updates).reciprocal_()  # [1, C]
 
     @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
         n_classes = len(self.offsets)
-        seen = low_entropy_pool(views, (views @ self.units[0].mT).mul_(self.scale), self.keep)
+        seen = low_entropy_pool(views, (views @ self.text).mul_(self.scale), self.keep)
         label = int(seen.logits.argmax())
         h = normalised_entropy(seen.entropy, n_classes)
         self.store(label, seen.feature, h)  # before the prediction: the image sees itself in the cache
 
-        adapted = self.adapt(seen.feature, seen.logits)
-        inverse = inverse_length(adapted)  # [2, C, 1]
+        text, visual = self.adapt(seen.feature, seen.logits)
+        text_inverse, visual_inverse = inverse_length(text), inverse_length(visual)
         if self.predict_from == "selected":
-            again = low_entropy_pool(views, self.scale * (views @ adapted[0].mT * inverse[0, :, 0]), self.keep)
-            logits, match = again.logits, adapted[1] @ again.feature * inverse[1, :, 0]
+            again = low_entropy_pool(views, self.scale * (views @ text * text_inverse), self.keep)
+            feature, logits = again.feature, again.logits
         else:
-            cosine = (adapted @ x.image).mul_(inverse[..., 0])  # [2, C]
-            logits, match = self.scale * cosine[0], cosine[1]
-        scores = logits + cache_logits(match, self.offsets, self.alpha, self.beta)
+            feature, logits = x.image, (x.image @ text).mul_(text_inverse[0]).mul_(self.scale)
+        scores = logits.add_(self._cache_logits((feature @ visual).mul_(visual_inverse[0])))
 
         score_entropy = entropy_of_logits(scores).item()
         updated = normalised_entropy(score_entropy, n_classes) < self.gate
         if updated:
             self.text_updates += 1
-            self.prototypes[0].addcmul_(adapted[0], inverse[0])
+            self.text_sum.addcmul_(text, text_inverse)
             self._set_text()
         self.report(
             {"pseudo_label": label, "cache_entropy": h, "score_entropy": score_entropy, "text_updated": updated}
@@ -137,33 +140,38 @@ class DPE(Method):
         """Offer an image to its class's cache; the class's visual prototype is the plain mean of its entries."""
         features, entropies = self.cache_features[label], self.cache_entropy[label]
         if put(features, entropies, feature, h):
-            key = mean_entry(features, entropies)
+            key = mean_entry(features, entropies)[:, None]  # [D, 1]
             inverse = inverse_length(key)
+            column = slice(label, label + 1)
             self.offsets[label] = -self.beta
-            self.prototypes[1, label], self.units[1, label] = key, key * inverse
-            self.lengths[1, label] = inverse.reciprocal_()
+            self.keys[:, column], self.visual[:, column] = key, key * inverse
+            self.visual_length[:, column] = inverse.reciprocal_()
 
-    def adapt(self, feature: Tensor, logits: Tensor) -> Tensor:
-        """Text and visual prototypes [2, C, D], of any length, after one step on H(z + cache(f)) + align·InfoNCE."""
-        text, visual = self.units
-        match = self.units @ feature  # [2, C]
-        cached = cache_logits(match[1], self.offsets, self.alpha, self.beta)  # 0 for absent classes
+    def adapt(self, feature: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Text and visual prototypes [D, C], of any length, after one step on H(z + cache(f)) + align·InfoNCE."""
+        match = feature @ self.visual  # [C]
+        cached = self._cache_logits(match)  # 0 for absent classes
         h, slope = entropy_and_slope(logits + cached)
-        cosine = visual @ text.mT  # [C, C]
+        cosine = self.visual.mT @ self.text  # [C, C]
         align, align_slope = info_nce(cosine, self.offsets)
         align_slope *= self.align / TEMPERATURE
         self.report({"loss_entropy": h, "loss_align": align})
 
         # A slope in a unit vector can only turn it: its part along the vector is taken out, and known from the cosines.
-        match_slope = torch.stack((self.scale * slope, cached.mul_(slope).mul_(self.beta)))  # [2, C]
         agreement = align_slope * cosine
-        along = torch.stack((agreement.sum(0), agreement.sum(1))).addcmul_(match_slope, match)
-        slopes = match_slope[..., None] * feature  # [2, C, D]
-        slopes.addcmul_(self.units, along[..., None], value=-1)
-        slopes[0].addmm_(align_slope.mT, visual)
-        slopes[1].addmm_(align_slope, text)
-        lr = (1 + self.text_updates) * self.lr_text, self.lr_image
-        return adamw_step(self.prototypes, slopes, self.lengths, lr, self.eps, self.emulate_fp16)
+        text_slope = self.text * torch.addcmul(agreement.sum(0), slope, logits).neg_()
+        text_slope.addr_(feature, slope, alpha=self.scale).addmm_(self.visual, align_slope)
+        cached_slope = cached.mul_(slope).mul_(self.beta)
+        visual_slope = self.visual * torch.addcmul(agreement.sum(1), cached_slope, match).neg_()
+        visual_slope.addr_(feature, cached_slope).addmm_(self.text, align_slope.mT)
+        lr_text = (1 + self.text_updates) * self.lr_text
+        return (
+            adamw_step(self.text_sum, text_slope, self.text_length, lr_text, self.eps, self.emulate_fp16),
+            adamw_step(self.keys, visual_slope, self.visual_length, self.lr_image, self.eps, self.emulate_fp16),
+        )
+
+    def _cache_logits(self, cosine: Tensor) -> Tensor:
+        return cache_logits(cosine, self.offsets, self.alpha, self.beta)
 
 
 @hookimpl

@@ -130,22 +130,15 @@ def tangential(slope: Tensor, x: Tensor, along: Tensor) -> Tensor:
     return torch.addcmul(slope, x, along, value=-1)
 
 
-def adamw_step(
-    x: Tensor, slope: Tensor, norm: Tensor, lr: float | tuple[float, ...], eps: float, emulate_fp16: bool = False
-) -> Tensor:
+def adamw_step(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float, emulate_fp16: bool = False) -> Tensor:
     """x + R with R = −lr·g / (|g| + eps) and g = slope / norm: the first AdamW step of a residual R from zero.
 
     Betas cancel and weight decay multiplies zero. In half precision, as the official codes ran, the second moment
-    0.001·g² underflows for small gradients, which then take longer steps: `emulate_fp16` rounds it so. The parts of x
-    along its first dimension may have step lengths of their own.
+    0.001·g² underflows for small gradients, which then take longer steps: `emulate_fp16` rounds it so.
     """
     if emulate_fp16:
         moment = (slope / norm).square_().mul_(0.001).half().to(slope.dtype)
         magnitude = moment.sqrt_().div_(math.sqrt(0.001)).add_(eps).mul_(norm)
     else:
         magnitude = slope.abs().add_(norm * eps)
-    if isinstance(lr, tuple):
-        for part, own_lr in enumerate(lr):
-            torch.addcdiv(x[part], slope[part], magnitude[part], value=-own_lr, out=magnitude[part])
-        return magnitude
     return torch.addcdiv(x, slope, magnitude, value=-lr, out=magnitude)
