@@ -17,7 +17,7 @@ from tta_bench import hookimpl
 from tta_bench.captions import TEMPLATE, corpus_for, digest_of
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, bind, marginal_entropy, minmax
+from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, bind, descend, marginal_entropy, minmax
 from tta_bench.views import AugMix
 
 
@@ -80,12 +80,11 @@ class MLTTA(Method):
 
     def _descend(self, features: Tensor, sizes: Tensor, adamw: AdamW) -> ClassText:
         """c ← AdamW(c, ∇_c bound entropy) from c₀: neither branch's loss reaches the other's context."""
-        text = self.tower.initial
-        for remaining in reversed(range(self.steps)):
-            with torch.enable_grad():
-                loss = self.bound_entropy(self.scale * features @ text.features.T, sizes)
-            text = self.tower(adamw(text.context, text.gradient(loss)), tunable=remaining > 0)
-        return text
+
+        def loss(text_features: Tensor) -> Tensor:
+            return self.bound_entropy(self.scale * features @ text_features.T, sizes)
+
+        return descend(self.tower, loss, adamw, self.steps)
 
     def bound_entropy(self, logits: Tensor, sizes: Tensor) -> Tensor:
         """H(mean softmax) of the rows of [R, C] that are most confident after binding: chosen anew at every step."""

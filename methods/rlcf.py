@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.errors import UsageError
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, advantages, policy_loss
+from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, advantages, descend, policy_loss
 from tta_bench.views import AugMix
 
 NO_REWARD = "rlcf needs a reward model: name a second backbone, for example --set reward=openclip:ViT-L-14/openai"
@@ -69,16 +68,15 @@ class RLCF(Method):
 
     def tune(self, views: Tensor, rewards: Tensor) -> ClassText:
         """c ← AdamW(c, ∇_c mean_{v∈S,k} A_vk · (−ln softmax(s f_v T(c)ᵀ)[class_vk])) from c₀."""
-        text, adamw = self.tower.initial, AdamW(self.lr, self.weight_decay)
-        kept = select_confident(self.scale * views @ text.features.detach().T, self.keep)  # S: chosen once, with c₀
-        for remaining in reversed(range(self.steps)):
-            with torch.enable_grad():
-                logits = self.scale * views[kept] @ text.features.T  # [k, C]
-                classes = logits.detach().topk(min(self.top_k, logits.shape[1])).indices  # [k, K], anew at every step
-                advantage = advantages(rewards[kept].gather(1, classes), self.process_batch, self.amplify)
-                loss = policy_loss(logits, classes, advantage)
-            text = self.tower(adamw(text.context, text.gradient(loss)), tunable=remaining > 0)
-        return text
+        kept = select_confident(self.scale * views @ self.tower.initial.features.detach().T, self.keep)  # S, with c₀
+
+        def loss(features: Tensor) -> Tensor:
+            logits = self.scale * views[kept] @ features.T  # [k, C]
+            classes = logits.detach().topk(min(self.top_k, logits.shape[1])).indices  # [k, K], anew at every step
+            advantage = advantages(rewards[kept].gather(1, classes), self.process_batch, self.amplify)
+            return policy_loss(logits, classes, advantage)
+
+        return descend(self.tower, loss, AdamW(self.lr, self.weight_decay), self.steps)
 
 
 @hookimpl

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, marginal_entropy
+from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, descend, marginal_entropy
 from tta_bench.views import AugMix
 
 
@@ -43,13 +42,12 @@ class TPT(Method):
 
     def tune(self, views: Tensor) -> ClassText:
         """c ← AdamW(c, ∇_c H(mean_{v∈S} softmax(s f_v T(c)ᵀ))) from c₀, over views [V, D]."""
-        text, adamw = self.tower.initial, AdamW(self.lr, self.weight_decay)
-        kept = select_confident(self.scale * views @ text.features.detach().T, self.keep)  # S: chosen once, with c₀
-        for remaining in reversed(range(self.steps)):
-            with torch.enable_grad():
-                loss = marginal_entropy(self.scale * views[kept] @ text.features.T)
-            text = self.tower(adamw(text.context, text.gradient(loss)), tunable=remaining > 0)
-        return text
+        kept = select_confident(self.scale * views @ self.tower.initial.features.detach().T, self.keep)  # S, with c₀
+
+        def loss(features: Tensor) -> Tensor:
+            return marginal_entropy(self.scale * views[kept] @ features.T)
+
+        return descend(self.tower, loss, AdamW(self.lr, self.weight_decay), self.steps)
 
 
 @hookimpl

@@ -8,6 +8,7 @@ first step is a vector-Jacobian product of that one graph.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,6 +73,16 @@ class AdamW:
         size = v.sqrt() / math.sqrt(1 - second**self.steps) + self.eps
         decayed = context.detach() * (1 - self.lr * self.weight_decay)
         return decayed - self.lr / (1 - first**self.steps) * m / size
+
+
+def descend(tower: ContextTower, loss: Callable[[Tensor], Tensor], adamw: AdamW, steps: int) -> ClassText:
+    """c ← AdamW(c, ∇_c loss(T(c))) from c₀, `steps` times; the loss is of the classes' features [C, D]."""
+    text = tower.initial
+    for remaining in reversed(range(steps)):
+        with torch.enable_grad():
+            gradient = text.gradient(loss(text.features))
+        text = tower(adamw(text.context, gradient), tunable=remaining > 0)
+    return text
 
 
 # ------------------------------------------------------------------------------------------------------- losses
