@@ -53,6 +53,20 @@ def close(actual: Any, expected: Array, atol: float) -> None:
     np.testing.assert_allclose(np.asarray(actual), expected, rtol=0, atol=atol)
 
 
+def part(golden: Golden, prefix: str) -> Golden:
+    """The arrays of one official run, without the prefix of their names."""
+    return {key.removeprefix(prefix): value for key, value in golden.items() if key.startswith(prefix)}
+
+
+def replay(method: Method, stream: list[Observation]) -> tuple[Array, dict[str, Array]]:
+    """Outputs of a started method, and what it reported about every step."""
+    outputs, reports = [], []
+    for x in stream:
+        outputs.append(method.step(x))
+        reports.append(method.take_report())
+    return torch.stack(outputs).numpy(), {key: np.array([report[key] for report in reports]) for key in reports[0]}
+
+
 def run(method: Method, task: Task, stream: list[Observation]) -> Tensor:
     method.start(task)
     return torch.stack([method.step(x) for x in stream])

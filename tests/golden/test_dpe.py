@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.golden.streams import Array, close, read_golden
+from tests.golden.streams import Array, close, make_stream, part, read_golden, replay
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods import dpe
 from tta_bench.methods.dpe import DPE
@@ -62,30 +62,25 @@ class Replay:
         text = torch.nn.functional.normalize(prompts.mean(1), dim=-1)
         close(text.mT, golden["text_weights"], 1e-6)
         self.method.start(Task([f"class {c}" for c in range(len(text))], text, prompts, 100.0))
-        outputs, self.reports = [], []
-        for i, views in enumerate(torch.from_numpy(golden["features"])):
-            x = Observation(i, views[0], {} if config["single_view"] else {"views": views[1:]})
-            outputs.append(self.method.step(x))
-            self.reports.append(self.method.take_report())
-        self.logits = torch.stack(outputs).numpy()
-
-    def reported(self, key: str) -> Array:
-        return np.array([report[key] for report in self.reports])
+        features = torch.from_numpy(golden["features"])
+        self.logits, self.reported = replay(
+            self.method, make_stream(features[:, :1] if config["single_view"] else features)
+        )
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_official_run(golden: Mapping[str, Array], run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    replay = Replay(golden, run, monkeypatch)
-    method = replay.method
-    expected = {key.removeprefix(f"{run}__"): value for key, value in golden.items() if key.startswith(run)}
-    logits_close(replay.logits, expected["final_logits"])
-    logits_close(replay.logits, expected["f64_final_logits"])
-    assert (replay.reported("pseudo_label") == expected["pred"]).all()
-    assert (replay.reported("text_updated") == expected["updated"]).all()
-    close(replay.reported("cache_entropy"), expected["cache_entropy_in"], 1e-4)
-    close(replay.reported("loss_entropy"), expected["entropy_before"], 1e-3)
-    close(replay.reported("score_entropy"), expected["entropy_after"], 1e-3)
-    close(replay.reported("loss_align"), expected["infonce"], 1e-4)
+    ours = Replay(golden, run, monkeypatch)
+    method = ours.method
+    expected = part(golden, f"{run}__")
+    logits_close(ours.logits, expected["final_logits"])
+    logits_close(ours.logits, expected["f64_final_logits"])
+    assert (ours.reported["pseudo_label"] == expected["pred"]).all()
+    assert (ours.reported["text_updated"] == expected["updated"]).all()
+    close(ours.reported["cache_entropy"], expected["cache_entropy_in"], 1e-4)
+    close(ours.reported["loss_entropy"], expected["entropy_before"], 1e-3)
+    close(ours.reported["score_entropy"], expected["entropy_after"], 1e-3)
+    close(ours.reported["loss_align"], expected["infonce"], 1e-4)
 
     assert (method.cache_entropy.isfinite().sum(1).numpy() == expected["cache_count"]).all()
     filled = method.cache_entropy.isfinite().numpy()
@@ -98,14 +93,14 @@ def test_official_run(golden: Mapping[str, Array], run: str, monkeypatch: pytest
     assert text_residual is not None
     assert visual_residual is not None
     n = len(text_residual)
-    close(torch.stack(replay.residuals[0::2][:n]), text_residual, 5e-5)
-    close(torch.stack(replay.residuals[1::2][:n]), np.nan_to_num(visual_residual), 5e-5)
+    close(torch.stack(ours.residuals[0::2][:n]), text_residual, 5e-5)
+    close(torch.stack(ours.residuals[1::2][:n]), np.nan_to_num(visual_residual), 5e-5)
 
 
 def test_prototypes_before_each_step(golden: Mapping[str, Array], monkeypatch: pytest.MonkeyPatch) -> None:
-    replay = Replay(golden, "main", monkeypatch)
-    close(torch.stack(replay.starts[0::2]), golden["main__text_start"], 1e-5)
-    close(torch.stack(replay.starts[1::2]), np.nan_to_num(golden["main__cache_keys_before"]), 1e-6)
+    ours = Replay(golden, "main", monkeypatch)
+    close(torch.stack(ours.starts[0::2]), golden["main__text_start"], 1e-5)
+    close(torch.stack(ours.starts[1::2]), np.nan_to_num(golden["main__cache_keys_before"]), 1e-6)
 
 
 def test_half_precision_moments_are_felt(golden: Mapping[str, Array]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.golden.streams import Array, close, read_golden
+from tests.golden.streams import Array, close, make_stream, part, read_golden, replay
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods import reta
 from tta_bench.methods.reta import ReTA, eigenvectors, inverse_energy
@@ -73,35 +73,28 @@ class Replay:
         text = torch.nn.functional.normalize(prompts.mean(1), dim=-1)
         self.method.start(Task([f"class {c}" for c in range(len(text))], text, prompts, 100.0))
         close(by_official_axes(self.method.text_bank), golden["text_weights"], 1e-6)
-        outputs, self.reports = [], []
-        for i, views in enumerate(torch.from_numpy(golden["features"])):
-            outputs.append(self.method.step(Observation(i, views[0], {"views": views[1:]})))
-            self.reports.append(self.method.take_report())
-        self.outputs = torch.stack(outputs).numpy()
+        self.outputs, self.reported = replay(self.method, make_stream(torch.from_numpy(golden["features"])))
         self.rows = torch.stack(rows).numpy()
-
-    def reported(self, key: str) -> Array:
-        return np.array([report[key] for report in self.reports])
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_official_run(golden: Mapping[str, Array], run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    replay = Replay(golden, run, monkeypatch)
-    method = replay.method
-    expected = {key.removeprefix(f"{run}__"): value for key, value in golden.items() if key.startswith(run)}
-    close(replay.outputs, expected["final_prob"], 1e-4)
-    close(replay.outputs, expected["f64_final_prob"], 1e-4)
-    difference = np.abs(replay.rows - expected["final_rows"])
+    ours = Replay(golden, run, monkeypatch)
+    method = ours.method
+    expected = part(golden, f"{run}__")
+    close(ours.outputs, expected["final_prob"], 1e-4)
+    close(ours.outputs, expected["f64_final_prob"], 1e-4)
+    difference = np.abs(ours.rows - expected["final_rows"])
     assert difference.max() < 1e-2
     assert np.quantile(difference, 0.99) < 2e-3
     assert np.median(difference) < 1e-4
-    assert (replay.reported("pseudo_label") == expected["pred"]).all()
-    assert (replay.reported("text_updated") == expected["updated"]).all()
-    close(replay.reported("consistency_weight"), expected["w_ent"], 1e-6)
-    close(replay.reported("cache_entropy"), expected["cache_entropy_in"], 1e-4)
-    close(replay.reported("loss_entropy"), expected["entropy_before"], 1e-3)
-    close(replay.reported("score_entropy"), expected["entropy_after"], 1e-3)
-    close(replay.reported("loss_align"), expected["infonce"], 1e-4)
+    assert (ours.reported["pseudo_label"] == expected["pred"]).all()
+    assert (ours.reported["text_updated"] == expected["updated"]).all()
+    close(ours.reported["consistency_weight"], expected["w_ent"], 1e-6)
+    close(ours.reported["cache_entropy"], expected["cache_entropy_in"], 1e-4)
+    close(ours.reported["loss_entropy"], expected["entropy_before"], 1e-3)
+    close(ours.reported["score_entropy"], expected["entropy_after"], 1e-3)
+    close(ours.reported["loss_align"], expected["infonce"], 1e-4)
 
     filled = method.cache_entropy.isfinite().numpy()
     assert (filled.sum(1) == expected["cache_count"]).all()
@@ -110,16 +103,16 @@ def test_official_run(golden: Mapping[str, Array], run: str, monkeypatch: pytest
     close(by_official_axes(method.text_bank), expected["text_end"], 1e-5)
     residuals = expected.get("text_residual", expected.get("text_residual_first3"))
     assert residuals is not None
-    close(by_official_axes(torch.stack(replay.residuals[: len(residuals)])), residuals, 5e-5)
+    close(by_official_axes(torch.stack(ours.residuals[: len(residuals)])), residuals, 5e-5)
     if run == "main":
-        close(by_official_axes(torch.stack(replay.starts)), expected["text_start"], 1e-5)
+        close(by_official_axes(torch.stack(ours.starts)), expected["text_start"], 1e-5)
 
 
 def test_logit_scores_mix_the_same_rows(golden: Mapping[str, Array], monkeypatch: pytest.MonkeyPatch) -> None:
-    replay = Replay(golden, "lowratio", monkeypatch, score="logits")
-    lam = replay.method.lam
-    mixed = lam * replay.rows[:, 0] + (1 - lam) * replay.rows[:, 1:].mean(1)
-    close(replay.outputs, mixed, 1e-5)
+    ours = Replay(golden, "lowratio", monkeypatch, score="logits")
+    lam = ours.method.lam
+    mixed = lam * ours.rows[:, 0] + (1 - lam) * ours.rows[:, 1:].mean(1)
+    close(ours.outputs, mixed, 1e-5)
 
 
 def project(text: Tensor, rank: int, near: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""TDA against the official implementation's outputs on a synthetic stream, and what must hold on any stream."""
+"""TDA against the official implementation's outputs on a synthetic stream, and on images that can be worked out."""
 
 from __future__ import annotations
 
@@ -62,31 +62,6 @@ def test_official_caches_at_the_end(golden: Golden) -> None:
     np.testing.assert_array_equal(method.votes[:, negative][filled] < 0, (low < probs) & (probs < high))
 
 
-def test_start_forgets_everything(golden: Golden) -> None:
-    task, stream = make_task(torch.from_numpy(golden["text"])), make_stream(torch.from_numpy(golden["features"]))
-    method = make_method(golden)
-    assert torch.equal(run(method, task, stream), run(method, task, stream))
-
-
-def test_continues_from_a_checkpoint_bit_by_bit(golden: Golden) -> None:
-    task, stream = make_task(torch.from_numpy(golden["text"])), make_stream(torch.from_numpy(golden["features"]))
-    uninterrupted = run(make_method(golden), task, stream)
-    first, second = make_method(golden), make_method(golden)
-    run(first, task, stream[:40])
-    state = first.state_dict()
-    first.step(stream[40])  # must not reach into the checkpoint
-    second.start(task)
-    second.load_state_dict(state)
-    assert torch.equal(torch.stack([second.step(x) for x in stream[40:]]), uninterrupted[40:])
-
-
-def test_order_of_classes_does_not_matter(golden: Golden) -> None:
-    text, stream = torch.from_numpy(golden["text"]), make_stream(torch.from_numpy(golden["features"]))
-    order = torch.randperm(len(text), generator=torch.Generator().manual_seed(3))
-    plain, permuted = (run(TDA(), make_task(t), stream) for t in (text, text[order]))
-    torch.testing.assert_close(permuted, plain[:, order], rtol=0, atol=2e-4)
-
-
 def test_logit_scale_is_the_tasks() -> None:
     text, stream = unit(5, 16, seed=0), make_stream(unit(1, 30, 16, seed=1))
     (score,) = run(TDA(alpha=0.0, neg_alpha=0.0, keep=1.0), make_task(text, 7.0), stream)
@@ -111,21 +86,3 @@ def test_negative_items_count_against_every_class_inside_the_mask() -> None:
     method.start(make_task(text))
     expected = 100 * text @ image - 0.117
     torch.testing.assert_close(method.step(Observation(0, image)), expected, rtol=0, atol=2e-4)
-
-
-@pytest.mark.parametrize("n_classes", [1, 2, 7])
-@pytest.mark.parametrize("n_views", [1, 2, 6, 64])
-def test_scores_are_finite_at_the_edges(n_classes: int, n_views: int) -> None:
-    text = unit(n_classes, 16, seed=0)
-    identical = unit(5, 1, 16, seed=1).expand(5, n_views, 16)
-    for features in (unit(5, n_views, 16, seed=2), identical):
-        for task in (make_task(text), make_task(text[torch.zeros(n_classes, dtype=torch.long)])):
-            scores = run(TDA(gate=(-1.0, 1.0)), task, make_stream(features))
-            assert scores.shape == (5, n_classes)
-            assert scores.isfinite().all()
-
-
-def test_presets_name_hyper_parameters() -> None:
-    assert len(TDA.presets) == 15
-    for preset in TDA.presets.values():
-        TDA(**preset)  # type: ignore[arg-type]  # a preset is read from data: its values are objects

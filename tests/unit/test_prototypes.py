@@ -1,5 +1,4 @@
-"""The formulas that DPE, ReTA and PuRF share; every closed-form gradient against autograd in double precision; and what
-must hold for the three methods on any stream."""
+"""The formulas that DPE, ReTA and PuRF share, and every closed-form gradient against autograd in double precision."""
 
 from __future__ import annotations
 
@@ -11,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tests.structured import make_stream, make_task, random, unit_rows
 from tta_bench.functional import select_confident, stack_views
-from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.interfaces import Observation, Task
 from tta_bench.methods.dpe import DPE
 from tta_bench.methods.purf import PuRF
 from tta_bench.methods.reta import ReTA
@@ -30,15 +30,6 @@ from tta_bench.prototypes import (
     tangential,
     unit,
 )
-
-
-def random(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def unit_rows(x: Tensor) -> Tensor:
-    return F.normalize(x, dim=-1)
-
 
 # ---------------------------------------------------------------------------------------------- text embeddings
 
@@ -182,26 +173,6 @@ def test_half_precision_second_moment_underflows(g: float, exact: float, half: f
 # ------------------------------------------------------------------------------- whole steps against autograd + AdamW
 
 
-def make_task(classes: int = 7, prompts: int = 6, dim: int = 12, dtype: torch.dtype = torch.float64) -> Task:
-    centres = unit_rows(random(classes, 1, dim))
-    bank = unit_rows(centres + 0.4 / dim**0.5 * random(classes, prompts, dim, seed=1)).to(dtype)
-    return Task([f"class {c}" for c in range(classes)], unit_rows(bank.mean(1)), bank, scale=20.0)
-
-
-def make_stream(task: Task, n: int = 12, views: int = 20, regions: int = 9, noise: float = 0.8) -> list[Observation]:
-    text = task.text.double()
-    classes, dim = text.shape
-    rng = torch.Generator().manual_seed(5)
-    stream = []
-    for i in range(n):
-        pair = text[torch.randint(classes, (2,), generator=rng)]
-        shown = torch.rand(1 + views + regions, 2, generator=rng, dtype=torch.float64) @ pair
-        features = unit_rows(shown + noise / dim**0.5 * random(1 + views + regions, dim, seed=100 + i))
-        features = features.to(task.text.dtype)
-        stream.append(Observation(i, features[0], {"views": features[1 : 1 + views], "regions": features[1 + views :]}))
-    return stream
-
-
 def warm(method: DPE | ReTA | PuRF, task: Task) -> tuple[Observation, Tensor]:
     """The method after some images, so that classes are present and absent; the next image, and which are present.
 
@@ -300,158 +271,3 @@ def test_purf_step_against_autograd(space: Any) -> None:
     loss = loss + method.lambda_2 * reference_info_nce(method.keys, text, present)
     expected = one_adamw_step(method.text_bank, grad(loss, residual)[0], 2.0, 10.0)
     torch.testing.assert_close(method.adapt_text(seen, cached) / (1 + method.text_updates), expected)
-
-
-def test_one_prompt_is_as_good_as_three_equal_ones() -> None:
-    """PuRF keeps one slot then, which must be felt in nothing but speed."""
-    task = make_task(prompts=1)
-    three = Task(task.class_names, task.text, task.text_bank.repeat(1, 3, 1), task.scale)
-    stream = make_stream(task, n=30)
-    methods = PuRF(gate=0.5), PuRF(gate=0.5)
-    scores = [run(method, prompts, stream) for method, prompts in zip(methods, (task, three), strict=True)]
-    assert methods[0].text_updates > 3
-    assert methods[0].text_sum.numel() * 3 == methods[1].text_sum.numel()
-    torch.testing.assert_close(*scores)
-    torch.testing.assert_close(methods[0].text_bank, methods[1].text_bank)
-
-
-# -------------------------------------------------------------------------------------- what holds on any stream
-
-METHODS = [
-    DPE,
-    ReTA,
-    PuRF,
-    lambda: DPE(predict_from="selected", emulate_fp16=True),
-    lambda: ReTA(predict_from="selected", ratio=0.2, emulate_fp16=True),
-    lambda: ReTA(rank=4, score="native"),
-    lambda: PuRF(selection="abs", mu_stat="pooled", cache_mode="region_avg"),
-    lambda: PuRF(selection="global_only", view_set="V"),
-    lambda: PuRF(rp=False),
-    lambda: PuRF(ep=False, tr=False),
-]
-every_method = pytest.mark.parametrize("make", METHODS, ids=lambda make: getattr(make, "__name__", ""))
-
-
-def run(method: Method, task: Task, stream: list[Observation]) -> Tensor:
-    method.start(task)
-    return torch.stack([method.step(x) for x in stream])
-
-
-@every_method
-@pytest.mark.parametrize("views", [0, 5, 20])
-@pytest.mark.parametrize("classes", [1, 2, 7])
-def test_scores_are_finite(make: Any, views: int, classes: int) -> None:
-    task = make_task(classes, dtype=torch.float32)
-    scores = run(make(), task, make_stream(task, views=views))
-    assert scores.shape == (12, classes)
-    assert scores.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    "method", [DPE(lr_text=0, lr_image=1), ReTA(lr=0), ReTA(lr=1), PuRF(lr=0, delta=3), PuRF(lr=1)]
-)
-def test_whole_numbers_are_numbers(method: Method) -> None:
-    """A hyper-parameter that was written without a decimal point."""
-    task = make_task(dtype=torch.float32)
-    assert run(method, task, make_stream(task)).isfinite().all()
-
-
-@pytest.mark.parametrize("method", [DPE, ReTA, PuRF])
-def test_scores_may_be_changed_by_the_caller(method: type[Method]) -> None:
-    task = make_task(dtype=torch.float32)
-    scores = run(method(), task, make_stream(task))
-    started = method()
-    started.start(task)
-    first = started.step(make_stream(task)[0])
-    first -= 1
-    torch.testing.assert_close(first + 1, scores[0])
-
-
-@every_method
-def test_degenerate_images(make: Any) -> None:
-    """Duplicate classes, 50 identical regions, and an image whose views are all the same."""
-    task = make_task(6, prompts=1, dtype=torch.float32)
-    task.text_bank[1] = task.text_bank[0]
-    task.text = unit_rows(task.text_bank.mean(1))
-    image = unit_rows(random(12)).float()
-    same = Observation(0, image, {"views": image.expand(63, -1), "regions": image.expand(50, -1)})
-    flat = Observation(1, torch.full((12,), 12**-0.5), {"views": torch.full((63, 12), 12**-0.5)})
-    scores = run(make(), task, [same, flat, same, same, flat])
-    assert scores.isfinite().all()
-    assert not scores.eq(scores[:, :1]).all()
-
-
-def test_identical_regions_do_not_fail_their_own_mean() -> None:
-    task = make_task(6, dtype=torch.float32)
-    image = unit_rows(random(12)).float()
-    method = PuRF(gate=0.0)  # the text stays, and with it the regions' confidence
-    method.start(task)
-    for i in range(20):
-        method.step(Observation(i, image, {"regions": image.expand(50, -1)}))
-        assert method.take_report()["kept_share"] == 1.0
-
-
-@every_method
-def test_classes_may_be_permuted(make: Any) -> None:
-    task = make_task()
-    stream = make_stream(task)
-    order = torch.tensor([4, 2, 6, 0, 1, 5, 3])
-    permuted = Task([task.class_names[i] for i in order], task.text[order], task.text_bank[order], task.scale)
-    torch.testing.assert_close(run(make(), permuted, stream), run(make(), task, stream)[:, order], rtol=0, atol=1e-6)
-
-
-@every_method
-def test_start_forgets(make: Any) -> None:
-    task = make_task(dtype=torch.float32)
-    stream = make_stream(task)
-    method = make()
-    first = run(method, task, stream)
-    assert torch.equal(run(method, task, stream), first)
-    assert not torch.equal(first[-1], run(make(), task, stream[-1:])[0])  # otherwise nothing was there to forget
-
-
-@every_method
-def test_state_round_trip_is_bit_identical(make: Any) -> None:
-    task = make_task(dtype=torch.float32)
-    stream = make_stream(task)
-    method = make()
-    expected = run(method, task, stream)
-    run(method, task, stream[:5])
-    state = method.state_dict()
-    method.step(stream[5])  # the copy must not follow
-    resumed = make()
-    resumed.start(task)
-    resumed.load_state_dict(state)
-    assert torch.equal(torch.stack([resumed.step(x) for x in stream[5:]]), expected[5:])
-
-
-@every_method
-def test_state_does_not_grow(make: Any) -> None:
-    task = make_task(dtype=torch.float32)
-    stream = make_stream(task)
-    method = make()
-
-    def size() -> int:
-        return sum(value.numel() for value in method.state_dict().values() if isinstance(value, Tensor))
-
-    run(method, task, stream[:1])
-    after_one = size()
-    run(method, task, stream * 3)
-    assert size() == after_one
-
-
-@every_method
-def test_inputs_are_left_alone(make: Any) -> None:
-    task = make_task(dtype=torch.float32)
-    stream = make_stream(task)
-    text, bank, image, views = (
-        task.text.clone(),
-        task.text_bank.clone(),
-        stream[0].image.clone(),
-        stream[0]["views"].clone(),
-    )
-    run(make(), task, stream)
-    assert torch.equal(task.text, text)
-    assert torch.equal(task.text_bank, bank)
-    assert torch.equal(stream[0].image, image)
-    assert torch.equal(stream[0]["views"], views)
