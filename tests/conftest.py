@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -80,4 +81,9 @@ def start_process(*arguments: str, home: Path, **environment: str) -> subprocess
     """The command line in a process of its own, so that it can be killed."""
     command = [sys.executable, "-c", "from tta_bench.cli import main; main()", *arguments]
     settings = {**os.environ, "TTABENCH_HOME": str(home), **environment}
-    return subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def hear_interrupts() -> None:  # a shell lets its background jobs, and all that they start, ignore Ctrl-C
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=settings, stdout=pipe, stderr=pipe, text=True, preexec_fn=hear_interrupts)
