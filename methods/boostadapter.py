@@ -20,7 +20,6 @@ from tta_bench.functional import (
     Pool,
     affinity,
     classifier,
-    in_inference_mode,
     insert_by_entropy,
     insert_fifo,
     low_entropy_pool,
@@ -96,7 +95,6 @@ class BoostAdapter(Method):
         self.neg_offsets = text.new_full((n_classes, self.neg_shots), EMPTY)
         self.neg_masks = text.new_zeros(n_classes, self.neg_shots, n_classes)  # 1 where an item counts against a class
 
-    @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         pool, boost = self.summarise(x)
         self.remember(pool)  # before the prediction, so that an image finds itself in the cache

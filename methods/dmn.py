@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
-from tta_bench.functional import classifier, in_inference_mode, kept_count, lowest, stack_views
+from tta_bench.functional import classifier, kept_count, lowest, stack_views
 from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.views import AugMix
 
@@ -74,7 +74,6 @@ class DMN(Method):
         self.entropies[:, 0] = -float("inf")
         self.gram = self.features @ self.features.mT  # ⟨x_i, x_j⟩ within a class, [C, 1 + M, 1 + M]
 
-    @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         vote = self.vote(x)
         self.write(x.image, vote)

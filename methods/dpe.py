@@ -16,7 +16,6 @@ from torch import Tensor
 from tta_bench import hookimpl
 from tta_bench.functional import (
     entropy_of_logits,
-    in_inference_mode,
     low_entropy_pool,
     normalised_entropy,
     stack_views,
@@ -28,6 +27,7 @@ from tta_bench.prototypes import (
     cache_logits,
     empty_cache,
     entropy_and_slope,
+    in_inference_mode,
     info_nce,
     mean_entry,
     put,

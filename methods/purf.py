@@ -21,7 +21,6 @@ from tta_bench import hookimpl
 from tta_bench.functional import (
     dot,
     entropy_of_logits,
-    in_inference_mode,
     kept_count,
     lowest,
     normalised_entropy,
@@ -33,6 +32,7 @@ from tta_bench.prototypes import (
     adjacent_embeddings,
     cache_logits,
     empty_cache,
+    in_inference_mode,
     info_nce,
     inverse_length,
     mean_entry,

@@ -18,7 +18,6 @@ from tta_bench import hookimpl
 from tta_bench.functional import (
     dot,
     entropy_of_logits,
-    in_inference_mode,
     low_entropy_pool,
     normalised_entropy,
     select_confident,
@@ -32,6 +31,7 @@ from tta_bench.prototypes import (
     cache_logits,
     empty_cache,
     entropy_and_slope,
+    in_inference_mode,
     info_nce,
     inverse_length,
     log_softmax,

@@ -19,7 +19,6 @@ from tta_bench.functional import (
     EMPTY,
     Pool,
     classifier,
-    in_inference_mode,
     insert_by_entropy,
     low_entropy_pool,
     normalised_entropy,
@@ -84,7 +83,6 @@ class TDA(Method):
         self.votes = text.new_zeros(n_classes, n_items, n_classes)  # what an item adds to each class's logit
         self.votes[:, : self.shots] = self.alpha * torch.eye(n_classes).to(text)[:, None]
 
-    @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         pool = self.summarise(x)
         self.remember(pool)  # before the prediction, so that an image finds itself in the cache

@@ -5,33 +5,14 @@ Everything here works on plain tensors. Caches are changed in place; everything 
 
 from __future__ import annotations
 
-import functools
 import math
 from bisect import bisect_right
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from tta_bench.interfaces import Observation
-
 Number = TypeVar("Number", float, Tensor)
-Step = Callable[[Any, Observation], Tensor]
-
-
-def in_inference_mode(step: Step) -> Step:
-    """A method's `step` without autograd's bookkeeping, for those that write their gradients out. What it returns is an
-    ordinary tensor again; what it leaves in the method's state can't be changed in place from outside."""
-
-    @functools.wraps(step)
-    def run(self: Any, x: Observation) -> Tensor:
-        with torch.inference_mode():
-            scores = step(self, x)
-        return scores.clone()
-
-    return run
-
 
 # -------------------------------------------------------------------------------------------------------- entropy
 
