@@ -43,9 +43,7 @@ from tta_bench.prototypes import (
 )
 from tta_bench.views import AugMix
 
-SLOTS = (
-    3  # adjacent embeddings per class; also the official code's entropy normaliser, which is log2(SLOTS), not log2 C
-)
+SLOTS = 3  # adjacent embeddings per class; the official code also normalises entropies by log2(SLOTS), not by log2 C
 
 
 def _preset(
