@@ -22,7 +22,9 @@ from tta_bench.functional import (
     classifier,
     insert_by_entropy,
     insert_fifo,
+    kept_count,
     low_entropy_pool,
+    lowest,
     normalised_entropy,
     stack_views,
 )
@@ -106,8 +108,10 @@ class BoostAdapter(Method):
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
         logits = views @ self.classifier  # [V, C]
         pool = low_entropy_pool(views, logits, self.keep)
-        boosting = pool.kept if len(views) > 1 else pool.kept[:0]  # an image without views has nothing to boost with
-        boost = Boost(views[boosting], logits[boosting].argmax(1), pool.view_entropies[boosting])
+        entropies = -pool.certainties
+        # An image without views has nothing to boost with.
+        boosting = lowest(entropies, kept_count(self.keep, len(views)) if len(views) > 1 else 0)
+        boost = Boost(views[boosting], logits[boosting].argmax(1), entropies[boosting])
         if self.predict_from == "original":
             pool = low_entropy_pool(views[:1], logits[:1], self.keep)
         return pool, boost
@@ -122,7 +126,7 @@ class BoostAdapter(Method):
 
     def is_uncertain(self, pool: Pool) -> bool:
         low, high = self.gate
-        return low < normalised_entropy(float(pool.entropy), len(pool.probs)) < high
+        return low < normalised_entropy(pool.entropy, len(pool.probs)) < high
 
     def boosted(self, boost: Boost) -> tuple[Tensor, Tensor]:
         """The cache of each boosting view's class with all boosting views of that class in it.

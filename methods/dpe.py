@@ -6,6 +6,7 @@ is learned for one image and thrown away; the text prototypes also evolve as a r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -15,21 +16,21 @@ from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import (
-    entropy_of_logits,
     low_entropy_pool,
     normalised_entropy,
     stack_views,
+    uncertainty,
 )
 from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.prototypes import (
-    TEMPERATURE,
-    adamw_step,
+    alignment_of,
     cache_logits,
+    cache_offset,
     empty_cache,
     entropy_and_slope,
+    felt,
     in_inference_mode,
     info_nce,
-    mean_entry,
     put,
 )
 from tta_bench.views import AugMix
@@ -39,10 +40,30 @@ def _preset(alpha: float, beta: float, lr: float, align: float) -> dict[str, flo
     return {"alpha": alpha, "beta": beta, "lr_text": lr, "lr_image": lr, "align": align}
 
 
+# Prototypes are unit columns here, [D, C], with their lengths beside them: the official code's layout, and with two
+# prototypes per class and not three adjacent ones, products without a transposed operand gain more than norms lose.
+
+
 def inverse_length(x: Tensor) -> Tensor:
-    """1/‖x‖ of each column, [D, C] -> [1, C]. Prototypes are columns here, as in the official code: with two of [D, C]
-    and not one of [C, 3, D], products without a transposed operand gain more than norms lose."""
-    return x.square().sum(0, keepdim=True).clamp_min_(1e-24).rsqrt_()
+    """1/‖x‖ of each column, [D, C] -> [C]."""
+    return x.square().sum(0).rsqrt_()
+
+
+def rates(length: Tensor, lr: float, eps: float) -> tuple[Tensor, Tensor]:
+    """length/lr and eps·length²/lr of prototypes of these lengths [C], for `turn`."""
+    lr = max(lr, 1e-30)  # 0 is no step
+    rise = length / lr
+    return rise, rise.square().mul_(eps * lr)
+
+
+def turn(x: Tensor, down: Tensor, rise: Tensor, floor: Tensor, fp16_length: Tensor | None) -> Tensor:
+    """Direction of length·x + R with R = lr·g / (|g| + eps) and g = down / length, the first AdamW step from R = 0.
+
+    It is x + down / (length/lr·|down| + eps·length²/lr). Betas cancel and weight decay multiplies zero.
+    """
+    magnitude = felt(down, fp16_length)
+    torch.addcmul(floor, magnitude, rise, out=magnitude)
+    return torch.addcdiv(x, down, magnitude, out=magnitude)
 
 
 @dataclass
@@ -87,25 +108,31 @@ class DPE(Method):
         self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
         self.require(self.shots >= 1, "shots is at least 1")
         self.require(self.eps > 0, "eps is above 0")
+        self.require(self.alpha >= 0, "alpha can't be negative")
 
     def start(self, task: Task) -> None:
         self.scale = task.scale
         self.text_updates = 0
         self.cache_features, self.cache_entropy, self.offsets = empty_cache(len(task.text), self.shots, task.text)
-        self.text_sum = task.text.T.clone(memory_format=torch.contiguous_format)  # of prompts and accepted samples
-        self._set_text()
-        self.keys = torch.zeros_like(self.text)  # [D, C] class means, not normalised
-        self.visual, self.visual_length = torch.zeros_like(self.text), torch.ones_like(self.text_length)
+        self.text = task.text.T.clone(memory_format=torch.contiguous_format)  # [D, C] unit
+        self.text_length = torch.ones_like(self.offsets)  # [C] of the sum of the prompts and the accepted samples
+        self.visual = self.text.clone()  # [D, C] unit class means; those of absent classes are never felt
+        self.visual_length = torch.ones_like(self.offsets)  # [C]
+        self.visual_rates = rates(self.visual_length, self.lr_image, self.eps)
+        self.alignment = alignment_of(self.offsets, self.align)
+        self._normalise_text()
 
     @property
     def text_bank(self) -> Tensor:
         """The running average of the text prototypes [C, D]."""
-        return (self.text_sum / (1 + self.text_updates)).T
+        return (self.text * (self.text_length / (1 + self.text_updates))).T
 
-    def _set_text(self) -> None:
-        inverse = inverse_length(self.text_sum)
-        self.text = self.text_sum * inverse  # [D, C]
-        self.text_length = inverse.mul_(1 + self.text_updates).reciprocal_()  # [1, C]
+    def _normalise_text(self) -> None:
+        inverse = inverse_length(self.text)
+        self.text *= inverse
+        self.text_length /= inverse
+        samples = 1 + self.text_updates
+        self.text_rates = rates(self.text_length, self.lr_text * samples, self.eps / samples)
 
     @in_inference_mode
     def step(self, x: Observation) -> Tensor:
@@ -113,65 +140,65 @@ class DPE(Method):
         n_classes = len(self.offsets)
         seen = low_entropy_pool(views, (views @ self.text).mul_(self.scale), self.keep)
         label = int(seen.logits.argmax())
-        h = normalised_entropy(seen.entropy, n_classes)
-        self.store(label, seen.feature, h)  # before the prediction: the image sees itself in the cache
+        self.store(label, seen.feature, seen.entropy)  # before the prediction: the image sees itself in the cache
 
         text, visual = self.adapt(seen.feature, seen.logits)
-        text_inverse, visual_inverse = inverse_length(text), inverse_length(visual)
+        text_inverse = inverse_length(text)
+        feature = x.image
         if self.predict_from == "selected":
-            again = low_entropy_pool(views, self.scale * (views @ text * text_inverse), self.keep)
-            feature, logits = again.feature, again.logits
-        else:
-            feature, logits = x.image, (x.image @ text).mul_(text_inverse[0]).mul_(self.scale)
-        scores = logits.add_(self._cache_logits((feature @ visual).mul_(visual_inverse[0])))
+            feature = low_entropy_pool(views, (views @ text).mul_(self.scale * text_inverse), self.keep).feature
+        cached = torch.addcmul(self.offsets, feature @ visual, inverse_length(visual), value=self.beta).exp_()
+        scores = cached.addcmul_(feature @ text, text_inverse, value=self.scale)
 
-        score_entropy = entropy_of_logits(scores).item()
+        score_entropy = uncertainty(scores)
         updated = normalised_entropy(score_entropy, n_classes) < self.gate
         if updated:
             self.text_updates += 1
-            self.text_sum.addcmul_(text, text_inverse)
-            self._set_text()
+            self.text.addcmul_(text, text_inverse.div_(self.text_length))
+            self._normalise_text()
+        h = normalised_entropy(seen.entropy, n_classes)
         self.report(
             {"pseudo_label": label, "cache_entropy": h, "score_entropy": score_entropy, "text_updated": updated}
         )
         return scores
 
-    def store(self, label: int, feature: Tensor, h: Tensor) -> None:
+    def store(self, label: int, feature: Tensor, h: float) -> None:
         """Offer an image to its class's cache; the class's visual prototype is the plain mean of its entries."""
-        features, entropies = self.cache_features[label], self.cache_entropy[label]
-        if put(features, entropies, feature, h):
-            key = mean_entry(features, entropies)[:, None]  # [D, 1]
-            inverse = inverse_length(key)
-            column = slice(label, label + 1)
-            self.offsets[label] = -self.beta
-            self.keys[:, column], self.visual[:, column] = key, key * inverse
-            self.visual_length[:, column] = inverse.reciprocal_()
+        features = self.cache_features[label]
+        count = put(features, self.cache_entropy[label], feature, h)
+        if count:
+            mean = features.sum(0).div_(count)  # [D]
+            length = math.sqrt(mean.dot(mean).item())
+            if length > 1e-12:  # otherwise it has no direction
+                self.visual[:, label], self.visual_length[label] = mean.div_(length), length
+                self.visual_rates = rates(self.visual_length, self.lr_image, self.eps)
+        if count == 1:
+            self.offsets[label] = cache_offset(self.alpha, self.beta)
+            self.alignment = alignment_of(self.offsets, self.align)
 
     def adapt(self, feature: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Text and visual prototypes [D, C], of any length, after one step on H(z + cache(f)) + align·InfoNCE."""
         match = feature @ self.visual  # [C]
-        cached = self._cache_logits(match)  # 0 for absent classes
+        cached = cache_logits(match, self.offsets, self.beta)  # 0 for absent classes
         h, slope = entropy_and_slope(logits + cached)
-        cosine = self.visual.mT @ self.text  # [C, C]
-        align, align_slope = info_nce(cosine, self.offsets)
-        align_slope *= self.align / TEMPERATURE
+        cosine = self.text.mT @ self.visual  # [C, C]
+        align, align_slope = info_nce(cosine, self.alignment)
         self.report({"loss_entropy": h, "loss_align": align})
 
         # A slope in a unit vector can only turn it: its part along the vector is taken out, and known from the cosines.
         agreement = align_slope * cosine
-        text_slope = self.text * torch.addcmul(agreement.sum(0), slope, logits).neg_()
-        text_slope.addr_(feature, slope, alpha=self.scale).addmm_(self.visual, align_slope)
-        cached_slope = cached.mul_(slope).mul_(self.beta)
-        visual_slope = self.visual * torch.addcmul(agreement.sum(1), cached_slope, match).neg_()
-        visual_slope.addr_(feature, cached_slope).addmm_(self.text, align_slope.mT)
-        lr_text = (1 + self.text_updates) * self.lr_text
-        return (
-            adamw_step(self.text_sum, text_slope, self.text_length, lr_text, self.eps, self.emulate_fp16),
-            adamw_step(self.keys, visual_slope, self.visual_length, self.lr_image, self.eps, self.emulate_fp16),
-        )
-
-    def _cache_logits(self, cosine: Tensor) -> Tensor:
-        return cache_logits(cosine, self.offsets, self.alpha, self.beta)
+        along = torch.addcmul(agreement.sum(1), slope, logits)
+        down = self.text * along
+        down.addr_(feature, slope, alpha=-self.scale).addmm_(self.visual, align_slope.mT, alpha=-1)
+        fp16_length = self.text_length / (1 + self.text_updates) if self.emulate_fp16 else None
+        text = turn(self.text, down, *self.text_rates, fp16_length)
+        del down  # its memory serves the next
+        slope *= cached
+        along = torch.addcmul(agreement.sum(0), slope, match, value=self.beta)
+        down = self.visual * along
+        down.addr_(feature, slope, alpha=-self.beta).addmm_(self.text, align_slope, alpha=-1)
+        visual = turn(self.visual, down, *self.visual_rates, self.visual_length if self.emulate_fp16 else None)
+        return text, visual
 
 
 @hookimpl

@@ -20,22 +20,22 @@ from torch.nn import functional as F
 from tta_bench import hookimpl
 from tta_bench.functional import (
     dot,
-    entropy_of_logits,
     kept_count,
     lowest,
     normalised_entropy,
+    uncertainty,
 )
 from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.prototypes import (
-    TEMPERATURE,
     adamw_step,
     adjacent_embeddings,
+    alignment_of,
     cache_logits,
+    cache_offset,
     empty_cache,
     in_inference_mode,
     info_nce,
     inverse_length,
-    mean_entry,
     sum_unit,
     tangential,
     unit,
@@ -138,9 +138,10 @@ def aggregate(scores: Tensor, purity: Tensor | None) -> Tensor:
     return scores[-1] if purity is None else torch.lerp((scores[:-1] + purity).amax(0), scores[-1], 0.5)
 
 
-def bce_and_slope(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def bce_and_slope(scores: Tensor, target: Tensor) -> tuple[float, Tensor]:
     """Eq. 11: −Σ_c [ỹ^c ln σ(s^c) + (1 − ỹ^c) ln(1 − σ(s^c))], and its slope σ(s^c) − ỹ^c."""
-    return F.softplus(scores).sum() - scores.dot(target), scores.sigmoid() - target
+    loss = F.softplus(scores).sum() - scores.dot(target)
+    return loss.item(), scores.sigmoid().sub_(target)
 
 
 class Purified(NamedTuple):
@@ -196,6 +197,7 @@ class PuRF(Method):
         self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
         self.require(self.shots >= 1, "shots is at least 1")
         self.require(self.eps > 0, "eps is above 0")
+        self.require(self.alpha >= 0, "alpha can't be negative")
         self.require(self.delta > 0, "delta is an age in images, above 0")
         self.require(0 < self.kappa_g <= 1, "kappa_g is a share of the classes, above 0 and at most 1")
 
@@ -212,7 +214,8 @@ class PuRF(Method):
         self.mu, self.mu_count = task.text.new_zeros(2, n_classes).unbind()
         self.cache_features, self.cache_entropy, self.offsets = empty_cache(n_classes, self.shots, task.text)
         self.cache_born = torch.zeros_like(self.cache_entropy)  # the T of each entry
-        self.keys = torch.zeros_like(self.text)  # F_cache [C, D]
+        self.keys = torch.zeros_like(self.text.T, memory_format=torch.contiguous_format)  # F_cache [D, C]
+        self.alignment = alignment_of(self.offsets, self.lambda_2)
         self.has_entries = False
         self.labels = torch.zeros(n_classes, dtype=torch.bool, device=task.text.device)  # Ỹ of the last image
 
@@ -228,7 +231,8 @@ class PuRF(Method):
         inverse = inverse_length(total)
         self.text = total * inverse  # [C, D]
         share = self.text_sum.shape[1] / SLOTS * (1 + self.text_updates)
-        self.lengths = (self.sum_inverse * inverse[:, None]).mul_(share).reciprocal_()  # [C, M, 1]
+        lengths = (self.sum_inverse * inverse[:, None]).reciprocal_()  # [C, M, 1]
+        self.floors = lengths.mul_(self.eps / share)  # eps times what a slope in F_T is divided by, for the optimiser
 
     @in_inference_mode
     def step(self, x: Observation) -> Tensor:
@@ -320,47 +324,50 @@ class PuRF(Method):
         self.cache_features[c, slot] = features
         self.cache_entropy[c, slot] = entropies  # the raw one: age is applied anew at every comparison
         self.cache_born[c, slot] = self.seen
-        self.offsets[c] = -self.beta
-        self.keys[c] = unit(mean_entry(self.cache_features[c], self.cache_entropy[c]))
+        self.keys[:, c] = unit(self.cache_features[c].sum(1)).mT  # a free slot is zero
+        self.offsets[c] = cache_offset(self.alpha, self.beta)
+        self.alignment = alignment_of(self.offsets, self.lambda_2)
         self.has_entries = True
 
     def cache_scores(self, seen: Purified) -> Tensor:
         """Eq. 13: s_cache^c = A(max_{f_q ∈ F_pur} ⟨f_q, F_cache^c⟩) L_p with A(x) = α e^{−β(1−x)}."""
         if not self.ep or self.cache_mode in ("region_globalretrieve", "global_multi"):
-            cosine = seen.crops[-1] @ self.keys.mT
+            cosine = seen.crops[-1] @ self.keys
         elif self.cache_mode == "region_avg":
             weights = seen.purity.exp()[:, 0].to(seen.crops.dtype)  # [Q]
-            cosine = weights @ seen.crops[:-1] @ self.keys.mT / weights.sum()
+            cosine = weights @ seen.crops[:-1] @ self.keys / weights.sum()
         else:
-            cosine = (seen.crops[:-1] @ self.keys.mT).add_(seen.purity).amax(0)
+            cosine = (seen.crops[:-1] @ self.keys).add_(seen.purity).amax(0)
         # paper silent: L_p says which classes have an entry, so that no pseudo-label leaks into the scores
-        return cache_logits(cosine, self.offsets, self.alpha, self.beta)
+        return cache_logits(cosine, self.offsets, self.beta)
 
     def adapt_text(self, seen: Purified, cached: Tensor) -> Tensor:
         """Eq. 3, 18: E + ΔF_T [C, M, D], of any length, after one step on L_ent + λ₁ L_BCE + λ₂ L_align."""
         text_slope = seen.confident_slope.mT @ seen.confident  # [C, D]
-        bce: Tensor | float = 0.0
-        align: Tensor | float = 0.0
+        bce = align = 0.0
         if self.rp and (self.empty_labels == "zero" or seen.n_labels):
             bce, slope = self.label_loss(seen, cached)
             per_cosine = 0.5 * (self.scale if self.bce_space == "scaled" else 1.0)
             text_slope.addmm_(slope.mT, seen.crops, alpha=self.lambda_1 * per_cosine)
         # Eq. 17. paper silent: image to text, temperature 0.01, mean over the classes with an entry, as in DPE and ReTA
         if self.has_entries:
-            align, slope = info_nce(self.keys @ self.text.mT, self.offsets)
-            text_slope.addmm_(slope.mT, self.keys, alpha=self.lambda_2 / TEMPERATURE)
+            align, slope = info_nce(self.text @ self.keys, self.alignment)
+            text_slope.addmm_(slope, self.keys.mT)
         self.report({"loss_entropy": seen.loss_entropy, "loss_bce": bce, "loss_align": align})
 
         # Back through F_T = unit(mean_m unit(E_m)): both directions first, the lengths with the optimiser.
-        mean_slope = tangential(text_slope, self.text, dot(self.text, text_slope)[:, None])[:, None]  # [C, 1, D]
+        text_slope.addcmul_(self.text, dot(self.text, text_slope)[:, None], value=-1)
+        mean_slope = text_slope[:, None]  # [C, 1, D]
         along = (self.text_sum @ mean_slope.mT).mul_(self.sum_inverse).mul_(self.sum_inverse)  # [C, M, 1]
         slope = tangential(mean_slope, self.text_sum, along)
-        return adamw_step(self.text_sum, slope, self.lengths, (1 + self.text_updates) * self.lr, self.eps)
+        return adamw_step(self.text_sum, slope, self.floors, (1 + self.text_updates) * self.lr)
 
-    def label_loss(self, seen: Purified, cached: Tensor) -> tuple[Tensor, Tensor]:
+    def label_loss(self, seen: Purified, cached: Tensor) -> tuple[float, Tensor]:
         """Eq. 11 before the step, and its slope in the scores through each of regions and image, [Q + 1, C]."""
         local, region = (seen.logits[:-1] + seen.purity).max(0)  # of each class the strongest region
-        scores = torch.lerp(local, seen.logits[-1], 0.5).add_(cached).add_(self.bias)
+        scores = torch.lerp(local, seen.logits[-1], 0.5).add_(cached)
+        if self.bias:
+            scores += self.bias
         if self.bce_space == "cosine":
             scores /= self.scale
         loss, slope = bce_and_slope(scores, seen.labels.to(scores.dtype))
@@ -371,7 +378,7 @@ class PuRF(Method):
     def evolve_text(self, adapted: Tensor, inverse: Tensor, scores: Tensor) -> None:
         """Eq. 4: F_T ← running average of the adapted F_T."""
         # paper silent: only confident images count, the prompt counts as the first, and the average is not normalised
-        updated = normalised_entropy(entropy_of_logits(scores).item(), len(scores)) < self.gate
+        updated = normalised_entropy(uncertainty(scores), len(scores)) < self.gate
         if updated:
             self.text_updates += 1
             self.text_sum.addcmul_(adapted, inverse)

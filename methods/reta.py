@@ -16,26 +16,29 @@ from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import (
+    certainties,
     dot,
-    entropy_of_logits,
+    kept_count,
     low_entropy_pool,
     normalised_entropy,
     select_confident,
+    share_of_highest,
     stack_views,
+    uncertainty,
 )
 from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.prototypes import (
-    TEMPERATURE,
     adamw_step,
     adjacent_embeddings,
+    alignment_of,
     cache_logits,
+    cache_offset,
     empty_cache,
     entropy_and_slope,
     in_inference_mode,
     info_nce,
     inverse_length,
     log_softmax,
-    mean_entry,
     put,
     sum_unit,
     tangential,
@@ -126,13 +129,16 @@ class ReTA(Method):
         self.require(0 < self.keep <= 1, "keep is a share of the views, above 0 and at most 1")
         self.require(self.shots >= 1, "shots is at least 1")
         self.require(self.eps > 0, "eps is above 0")
+        self.require(self.alpha >= 0, "alpha can't be negative")
         self.require(self.rank >= 1, "rank is at least 1")
 
     def start(self, task: Task) -> None:
         self.scale = task.scale
         self.text_updates = 0
         self.cache_features, self.cache_entropy, self.offsets = empty_cache(len(task.text), self.shots, task.text)
-        self.keys = torch.zeros_like(task.text)  # [C, D] unit class means
+        self.cache_entropy = self.cache_entropy.double()  # like the numbers that it is compared with
+        self.keys = torch.zeros_like(task.text.T, memory_format=torch.contiguous_format)  # [D, C] unit class means
+        self.alignment = alignment_of(self.offsets, self.align)
         self.text_sum = adjacent_embeddings(task.text_bank, SLOTS)  # of the prompts and the accepted samples
         self.vectors: Tensor | None = None
         self._set_text()
@@ -144,7 +150,7 @@ class ReTA(Method):
 
     def _set_text(self) -> None:
         self.sum_inverse = inverse_length(self.text_sum)  # [C, 3, 1]
-        self.lengths = self.sum_inverse.reciprocal().div_(1 + self.text_updates)
+        self.floors = self.sum_inverse.reciprocal().mul_(self.eps / (1 + self.text_updates))  # for the optimiser
         self.text = self.text_sum[:, -1] * self.sum_inverse[:, -1]  # [C, D] the classifier: the mean of all prompts
         self.text_mean = sum_unit(self.text_sum, self.sum_inverse / SLOTS)  # [C, D]
         if self.text.shape[1] > self.rank:  # otherwise the projection is the identity
@@ -158,21 +164,21 @@ class ReTA(Method):
             seen = low_entropy_pool(views, self.scale * (views @ self.text.mT), self.keep)
             feature, logits, h = seen.feature, seen.logits, seen.entropy
         else:
-            feature, logits = x.image, self.scale * (self.text @ x.image)
-            h = entropy_of_logits(logits)
+            feature, logits = x.image, (self.text @ x.image).mul_(self.scale)
+            h = uncertainty(logits)
         label = int(logits.argmax())
         weight = self.consistency_weight(feature, logits, label)
         h = normalised_entropy(h, SLOTS)
         self.store(label, feature, h * (1 + weight))  # before the prediction: the image sees itself in the cache
 
         queries = feature[None] if self.predict_from == "selected" else views
-        cached = cache_logits(queries @ self.keys.mT, self.offsets, self.alpha, self.beta)  # [V, C]
+        cached = cache_logits(queries @ self.keys, self.offsets, self.beta)  # [V, C]
         loss, slope = self.calibration(views, label) if weight == 0 else (0.0, torch.zeros_like(self.text_sum))
         self.report({"loss_calibration": loss})
         adapted = self.adapt(feature, logits, cached[0], slope)
         inverse = inverse_length(adapted)  # [C, 3, 1]
-        original, calibrated = self.predict(queries, cached, adapted, inverse)
-        score_entropy = entropy_of_logits(original).item()
+        original, calibrated, share = self.predict(queries, cached, adapted, inverse)
+        score_entropy = uncertainty(original)
         updated = normalised_entropy(score_entropy, SLOTS) < self.gate
         if updated:
             self.text_updates += 1
@@ -189,14 +195,17 @@ class ReTA(Method):
         )
         if self.score == "native":
             original, calibrated = original.softmax(-1), calibrated.softmax(-1)
-        return torch.lerp(calibrated.mean(0), original, self.lam)
+        return torch.lerp(share @ calibrated, original, self.lam)
 
-    def store(self, label: int, feature: Tensor, h: Tensor) -> None:
+    def store(self, label: int, feature: Tensor, h: float) -> None:
         """Offer an image to its class's cache; the class's visual prototype is the unit mean of its entries."""
-        features, entropies = self.cache_features[label], self.cache_entropy[label]
-        if put(features, entropies, feature, h):
-            self.offsets[label] = -self.beta
-            self.keys[label] = unit(mean_entry(features, entropies))
+        features = self.cache_features[label]
+        count = put(features, self.cache_entropy[label], feature, h)
+        if count:
+            self.keys[:, label] = unit(features.sum(0))
+        if count == 1:
+            self.offsets[label] = cache_offset(self.alpha, self.beta)
+            self.alignment = alignment_of(self.offsets, self.align)
 
     def consistency_weight(self, feature: Tensor, logits: Tensor, label: int) -> float:
         """ratio · ln(3/k · (1 or γ)): k of the 3 embeddings agree on a class, which is the pseudo-label or isn't.
@@ -215,26 +224,27 @@ class ReTA(Method):
         """Text [C, 3, D], of any length, after one step on H(z + cache(f)) + align·InfoNCE + train_w·CE_cal, from the
         last one's slope."""
         h, slope = entropy_and_slope(logits + cached)
-        text_slope[:, -1].addr_(slope, feature, alpha=self.scale)
-        pull = self.align / TEMPERATURE
+        last_slope = text_slope[:, -1]
+        last_slope.addr_(slope, feature, alpha=self.scale)
         if self.ratio >= 0.5:
-            align, align_slope = info_nce(self.keys @ self.text.mT, self.offsets)
-            text_slope[:, -1].addmm_(align_slope.mT, self.keys, alpha=pull)
+            align, align_slope = info_nce(self.text @ self.keys, self.alignment)
+            last_slope.addmm_(align_slope, self.keys.mT)
         else:
             inverse = inverse_length(self.text_mean)
             mean = self.text_mean * inverse
-            align, align_slope = info_nce(self.keys @ mean.mT, self.offsets)
-            mean_slope = align_slope.mT @ self.keys
+            align, align_slope = info_nce(mean @ self.keys, self.alignment)
+            mean_slope = align_slope @ self.keys.mT
             mean_slope = tangential(mean_slope, mean, dot(mean, mean_slope)[:, None]).mul_(inverse)
-            text_slope.add_(mean_slope[:, None], alpha=pull / SLOTS)
+            text_slope.add_(mean_slope[:, None], alpha=1 / SLOTS)
         self.report({"loss_entropy": h, "loss_align": align})
         products = self.text_sum @ text_slope.mT  # [C, 3, 3], only the diagonal counts; a plain sum would be slower
         along = products.diagonal(dim1=-2, dim2=-1)[..., None] * self.sum_inverse.square()  # [C, 3, 1]
         text_slope.addcmul_(self.text_sum, along, value=-1)  # a slope in a unit vector can only turn it
         lr = (1 + self.text_updates) * self.lr
-        return adamw_step(self.text_sum, text_slope, self.lengths, lr, self.eps, self.emulate_fp16)
+        fp16_norm = self.floors / self.eps if self.emulate_fp16 else None
+        return adamw_step(self.text_sum, text_slope, self.floors, lr, fp16_norm)
 
-    def calibration(self, views: Tensor, label: int) -> tuple[Tensor, Tensor]:
+    def calibration(self, views: Tensor, label: int) -> tuple[float, Tensor]:
         """CE_cal: cross-entropy to the label y of the confident views under one Gaussian per class; and train_w times
         its slope [C, 3, D].
 
@@ -258,13 +268,15 @@ class ReTA(Method):
         factor = -2 * spread * SLOTS / self.scale
         text_slope = torch.addcmul(mean_slope[:, None], contrast, spread_slope[:, None], value=factor, out=contrast)
         text_slope[label].sub_(text_slope.sum(0))  # y is in every contrast; the slopes in the means cancel out here
-        return -log_p[:, label].mean(), text_slope
+        return -log_p[:, label].mean().item(), text_slope
 
-    def predict(self, views: Tensor, cached: Tensor, text: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
-        """The original's logits [C] under the last embedding, and the confident views' [k, C] under their mean."""
+    def predict(self, views: Tensor, cached: Tensor, text: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The original's logits [C] under the last embedding, the views' [V, C] under the mean one, and what share [V]
+        of the score each view has: the confident ones count."""
         original = torch.addcmul(cached[0], text[:, -1] @ views[0], inverse[:, -1, 0], value=self.scale)
-        calibrated = torch.addmm(cached, views, sum_unit(text, inverse / SLOTS).mT, alpha=self.scale)
-        return original, calibrated.index_select(0, select_confident(calibrated, self.keep))
+        calibrated = torch.addmm(cached, views, sum_unit(text, inverse).mT, alpha=self.scale / SLOTS)
+        share = share_of_highest(certainties(calibrated), kept_count(self.keep, len(views)))
+        return original, calibrated, share
 
 
 @hookimpl

@@ -74,14 +74,16 @@ class TDA(Method):
         text = task.text
         n_classes, dim = text.shape
         self.classifier = classifier(text, task.scale)  # [D, C]
-        # One cache in which a class's first K⁺ items attract and its last K⁻ repel: both are read in one pass.
-        n_items = self.shots + self.neg_shots
-        self.features = text.new_zeros(n_classes, n_items, dim)
-        self.entropies = text.new_full((n_classes, n_items), math.inf)  # +inf: an empty slot
-        self.offsets = text.new_full((n_classes, n_items), EMPTY)
-        self.betas = text.new_tensor([self.beta] * self.shots + [self.neg_beta] * self.neg_shots)
-        self.votes = text.new_zeros(n_classes, n_items, n_classes)  # what an item adds to each class's logit
-        self.votes[:, : self.shots] = self.alpha * torch.eye(n_classes).to(text)[:, None]
+        # One cache in which a class's first K⁺ rows attract and its next K⁻ repel: both are read in one pass.
+        self.per_class = self.shots + self.neg_shots
+        n_items = n_classes * self.per_class
+        self.features = text.new_zeros(n_items, dim)
+        self.entropies = text.new_full((n_items,), math.inf)  # +inf: an empty slot
+        self.offsets = text.new_full((n_items,), EMPTY)
+        self.betas = text.new_tensor(([self.beta] * self.shots + [self.neg_beta] * self.neg_shots) * n_classes)
+        attracts = self.betas.new_tensor([self.alpha] * self.shots + [0.0] * self.neg_shots)
+        votes = torch.eye(n_classes).to(text)[:, None] * attracts[:, None]  # [C, K⁺ + K⁻, C]
+        self.votes = votes.flatten(0, 1)  # what an item adds to each class's logit
 
     def step(self, x: Observation) -> Tensor:
         pool = self.summarise(x)
@@ -95,16 +97,18 @@ class TDA(Method):
 
     def remember(self, pool: Pool) -> None:
         """Offer the image to the positive cache and, if it is neither sure nor hopeless, to the negative cache."""
-        y, h, item = int(pool.logits.argmax()), pool.entropy, (self.features, pool.feature)
-        insert_by_entropy(self.entropies, y, h, item, (self.offsets, -self.beta), slots=slice(self.shots))
+        h, item = pool.entropy, (self.features, pool.feature)
+        first = int(pool.logits.argmax()) * self.per_class
+        positive = slice(first, first + self.shots)
+        insert_by_entropy(self.entropies, positive, h, item, (self.offsets, -self.beta))
         if self.is_uncertain(pool):
+            negative = slice(first + self.shots, first + self.per_class)
             votes = -self.neg_alpha * self.counts_against(pool.probs)
-            items = item, (self.offsets, -self.neg_beta), (self.votes, votes)
-            insert_by_entropy(self.entropies, y, h, *items, slots=slice(self.shots, None))
+            insert_by_entropy(self.entropies, negative, h, item, (self.offsets, -self.neg_beta), (self.votes, votes))
 
     def is_uncertain(self, pool: Pool) -> bool:
         low, high = self.gate
-        return low < normalised_entropy(float(pool.entropy), len(pool.probs)) < high
+        return low < normalised_entropy(pool.entropy, len(pool.probs)) < high
 
     def counts_against(self, probs: Tensor) -> Tensor:
         """[low < p[c] < high]: the classes that a negative item speaks against. Its own pseudo-label is not spared."""
@@ -114,8 +118,8 @@ class TDA(Method):
     def predict(self, pool: Pool) -> Tensor:
         """final[c] = l[c] + α⁺ Σ_{i stored under c} exp(−β⁺ (1 − ⟨f, f_i⟩))
         − α⁻ Σ_{all i} exp(−β⁻ (1 − ⟨f, f_i⟩)) [low < p_i[c] < high]."""
-        weights = torch.addcmul(self.offsets, self.features @ pool.feature, self.betas).exp_()  # [C, K⁺ + K⁻]
-        return torch.addmv(pool.logits, self.votes.flatten(0, 1).T, weights.flatten())
+        weights = torch.addcmul(self.offsets, self.features @ pool.feature, self.betas).exp_()  # [C·(K⁺ + K⁻)]
+        return torch.addmv(pool.logits, self.votes.T, weights)
 
 
 @hookimpl

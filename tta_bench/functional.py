@@ -23,10 +23,21 @@ def entropy(probs: Tensor) -> Tensor:
     return terms.sum(-1)
 
 
+def certainties(logits: Tensor) -> Tensor:
+    """−H(softmax(l)) over the last dimension, in nats."""
+    log_probs = logits.log_softmax(-1)  # never −inf for finite logits, so that p·ln p is finite as well
+    return dot(log_probs.exp(), log_probs)
+
+
 def entropy_of_logits(logits: Tensor) -> Tensor:
     """H(softmax(l)) over the last dimension, in nats."""
-    log_probs = logits.log_softmax(-1)  # never −inf for finite logits, so that p·ln p is finite as well
-    return dot(log_probs.exp(), log_probs).neg()
+    return certainties(logits).neg_()
+
+
+def uncertainty(logits: Tensor) -> float:
+    """H(softmax(l)) of one image's logits [C], in nats, as a number."""
+    log_probs = logits.log_softmax(-1)
+    return -log_probs.dot(log_probs.exp()).item()
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
@@ -78,20 +89,27 @@ class Pool(NamedTuple):
     feature: Tensor  # [D] mean feature, NOT re-normalised
     logits: Tensor  # [C] mean logits
     probs: Tensor  # [C] mean probabilities: not the softmax of the mean logits
-    entropy: Tensor  # [] entropy of the mean probabilities: not the mean of the views' entropies
-    kept: Tensor  # [k] indices of the pooled views, most confident first
-    view_entropies: Tensor  # [V]
+    entropy: float  # of the mean probabilities, in nats: not the mean of the views' entropies
+    certainties: Tensor  # [V] −H of each view
 
 
 def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
     """Average the most confident views; `features` [V, D] and `logits` [V, C] include the original as view 0."""
     log_probs = logits.log_softmax(-1)
     probs = log_probs.exp()
-    view_entropies = dot(probs, log_probs).neg_()  # [V]
-    kept = lowest(view_entropies, kept_count(keep, len(logits)))
-    share = logits.new_zeros(len(logits)).index_fill_(0, kept, 1 / len(kept))  # [V]: a mean is a product with it
-    mean_probs = (share @ probs).clamp_(max=1)  # k times 1/k may round above 1, where the entropy would be negative
-    return Pool(share @ features, share @ logits, mean_probs, entropy(mean_probs), kept, view_entropies)
+    certainties = dot(probs, log_probs)  # [V]
+    share = share_of_highest(certainties, kept_count(keep, len(logits)))  # [V]: a mean is a product with it
+    mean_probs = share @ probs
+    h = max(0.0, entropy(mean_probs).item())  # k times 1/k may round above 1, where the entropy would be negative
+    return Pool(share @ features, share @ logits, mean_probs, h, certainties)
+
+
+def share_of_highest(values: Tensor, count: int) -> Tensor:
+    """1/count for the `count` largest values and 0 for the others; of equal values the first counts."""
+    best = values.topk(min(count + 1, len(values)))[0].tolist()  # descending
+    if count == len(values) or best[count] < best[count - 1]:
+        return values.clone().ge_(best[count - 1]).div_(count)
+    return torch.zeros_like(values).index_fill_(0, lowest(-values, count), 1 / count)
 
 
 # ---------------------------------------------------------------------------------------------------------- caches
@@ -99,7 +117,6 @@ def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
 # slot is empty, and offsets [C, K] for reading it: −β in used slots and −∞ in empty ones. Insertions are in place.
 
 EMPTY = -math.inf  # offset
-ALL = slice(None)
 
 
 def affinity(query: Tensor, features: Tensor, offsets: Tensor, beta: float) -> Tensor:
@@ -111,7 +128,7 @@ def affinity(query: Tensor, features: Tensor, offsets: Tensor, beta: float) -> T
 
 
 def insert_by_entropy(
-    entropies: Tensor, y: int, h: Tensor, *tensors_and_items: tuple[Tensor, Tensor | float], slots: slice = ALL
+    entropies: Tensor, y: int | slice, h: float, *tensors_and_items: tuple[Tensor, Tensor | float]
 ) -> None:
     """Offer an item to class y, which keeps its K items of lowest entropy in ascending order.
 
@@ -119,22 +136,21 @@ def insert_by_entropy(
 
     Args:
         entropies: [C, K], +inf where empty.
-        y: the class.
-        h: [] entropy of the new item.
+        y: the class; or its slots, in a cache [C·K, ...] whose classes lie one behind the other.
+        h: entropy of the new item.
         tensors_and_items: every other tensor [C, K, ...] of the cache, with the new item's part of it [...].
-        slots: the class's slots that are meant, if it has others for another purpose.
     """
-    stored = entropies[y, slots].tolist()
-    position = bisect_right(stored, float(h))
+    stored = entropies[y].tolist()
+    position = bisect_right(stored, h)
     if position == len(stored):
         return
     for tensor, item in ((entropies, h), *tensors_and_items):
-        items = tensor[y, slots]
+        items = tensor[y]
         items[position + 1 :] = items[position:-1].clone()
         items[position] = item
 
 
-def insert_fifo(entropies: Tensor, y: int, h: Tensor, *tensors_and_items: tuple[Tensor, Tensor | float]) -> None:
+def insert_fifo(entropies: Tensor, y: int, h: float, *tensors_and_items: tuple[Tensor, Tensor | float]) -> None:
     """Append an item to class y, oldest first; a full class drops its oldest. Arguments as `insert_by_entropy`."""
     size = entropies.shape[1]
     position = size - entropies[y].tolist().count(math.inf)

@@ -5,7 +5,7 @@ The text evolves as a running average, n/(n+1) · bank + 1/(n+1) · adapted/‖a
 prompts count as one sample, so the first accepted one weighs 1/2, and the average is not normalised. It is kept as the
 sum of 1 + n samples, which takes one pass less to update; then a residual of the average counts 1 + n times.
 Class caches have a fixed shape: features [C, L, D] and entropies [C, L], where an infinite entropy marks a free slot.
-Beside them go offsets [C]: −β for classes with an entry and −∞ for the others, which bars them from a softmax.
+Beside them go offsets [C]: ln α − β for classes with an entry and −∞ for the others, which bars them from a softmax.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tta_bench.functional import dot
 from tta_bench.interfaces import Observation
 
 TEMPERATURE = 0.01  # of the alignment loss; independent of the backbone's logit scale
+Alignment = tuple[Tensor, Tensor, Tensor, Tensor]
 Step = Callable[[Any, Observation], Tensor]
 
 
@@ -85,60 +85,72 @@ def empty_cache(n_classes: int, shots: int, like: Tensor) -> tuple[Tensor, Tenso
     return features, like.new_full((n_classes, shots), math.inf), like.new_full((n_classes,), -math.inf)
 
 
-def put(features: Tensor, entropies: Tensor, feature: Tensor, h: Tensor) -> bool:
-    """Insert into one class's entries [L, D], [L], in place and by ascending entropy; True if it entered.
+def put(features: Tensor, entropies: Tensor, feature: Tensor, h: float) -> int:
+    """Insert into one class's entries [L, D], [L], in place and by ascending entropy; how many it has if it entered.
 
-    When they are full, the last leaves if its entropy is larger.
+    When they are full, the last leaves if its entropy is larger. What does not enter gives 0.
     """
-    at = bisect_right(entropies.tolist(), h.item())  # behind entries of equal entropy: the earlier keeps its place
-    if at == len(entropies):
-        return False
-    if at + 1 < len(entropies):
+    stored = entropies.tolist()
+    at = bisect_right(stored, h)  # behind entries of equal entropy: the earlier keeps its place
+    if at == len(stored):
+        return 0
+    if at + 1 < len(stored):
         entropies[at + 1 :] = entropies[at:-1].clone()
         features[at + 1 :] = features[at:-1].clone()
     entropies[at] = h
     features[at] = feature
-    return True
+    return len(stored) - stored[:-1].count(math.inf)
 
 
-def mean_entry(features: Tensor, entropies: Tensor) -> Tensor:
-    """Mean of the stored features, [..., L, D] -> [..., D]; zero without entries."""
-    count = (entropies < math.inf).sum(-1, keepdim=True).clamp_min_(1)
-    return features.sum(-2).div_(count)
+def cache_offset(alpha: float, beta: float) -> float:
+    """ln α − β, with which the exponential of `cache_logits` needs no factor. An α of 0 counts as next to nothing."""
+    return math.log(max(alpha, 1e-30)) - beta
 
 
-def cache_logits(cosine: Tensor, offsets: Tensor, alpha: float, beta: float) -> Tensor:
+def cache_logits(cosine: Tensor, offsets: Tensor, beta: float) -> Tensor:
     """α·exp(−β(1 − cos_c)) for classes with an entry, 0 for the others."""
-    return torch.add(offsets, cosine, alpha=beta).exp_().mul_(alpha)
+    return torch.add(offsets, cosine, alpha=beta).exp_()
 
 
 # ------------------------------------------------------------------------------------------ losses and their slopes
 
 
-def log_softmax(logits: Tensor) -> Tensor:
-    """log softmax over the last dimension, not below −60: no gradient feels the difference, but the matrix products
-    would meet denormal numbers, which are slow."""
-    return logits.log_softmax(-1).clamp_min_(-60)
+def log_softmax(logits: Tensor, dim: int = -1) -> Tensor:
+    """log softmax, not below −60: no gradient feels the difference, but the matrix products would meet denormal
+    numbers, which are slow."""
+    return logits.log_softmax(dim).clamp_min_(-60)
 
 
-def entropy_and_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """H(softmax(l)) in nats over the last dimension, and dH/dl_c = −p_c (ln p_c + H)."""
+def entropy_and_slope(logits: Tensor) -> tuple[float, Tensor]:
+    """H(softmax(l)) in nats of logits [C], and dH/dl_c = −p_c (ln p_c + H)."""
     log_p = log_softmax(logits)
     p = log_p.exp()
-    negative = dot(p, log_p)
-    return -negative, torch.sub(negative[..., None], log_p).mul_(p)
+    negative = p.dot(log_p)
+    return -negative.item(), torch.sub(negative, log_p).mul_(p)
 
 
-def info_nce(cosine: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """mean_i −log softmax_j(cos_ij / τ)_i over the present classes i, j, and its slope in cos_ij / τ, [C, C].
+def alignment_of(offsets: Tensor, weight: float) -> Alignment:
+    """What `info_nce` needs to know of the cache and its weight in the loss; it changes when a class gets an entry.
 
-    With cos = q @ k.mT the gradient is slope.mT @ q / τ for the keys k [C, D] and slope @ k / τ for the queries q.
+    The offsets as a column [C, 1]; 1/n for the n classes with an entry and 0 for the others [C]; the same times
+    weight/τ; and that as a negative diagonal matrix [C, C].
     """
-    log_p = log_softmax(torch.add(offsets, cosine, alpha=1 / TEMPERATURE))  # an absent class is no alternative
-    weight = offsets.softmax(-1)  # [C] 1/n for the present classes, 0 for the others
-    slope = log_p.exp()
-    slope.diagonal().sub_(1)
-    return -log_p.diagonal().dot(weight), slope.mul_(weight[:, None])
+    share = offsets.softmax(-1).nan_to_num_()  # no entries at all: nothing to share
+    pull = share * (weight / TEMPERATURE)
+    return offsets[:, None], share, pull, pull.neg().diag()
+
+
+def info_nce(cosine: Tensor, alignment: Alignment) -> tuple[float, Tensor]:
+    """mean_k −log softmax_t(cos_tk / τ)_k over the present classes t, k: each key k is to be nearest its own text t.
+
+    Returns:
+        The loss, and weight times its slope in the cosines of text and keys, both [C, C]. With cos = T @ K.mT the
+        gradient is slope @ K for the text T [C, D] and slope.mT @ T for the keys K [C, D].
+    """
+    offsets, share, pull, minus_pull = alignment
+    log_p = log_softmax(torch.add(offsets, cosine, alpha=1 / TEMPERATURE), 0)  # an absent class is no alternative
+    loss = -log_p.diagonal().dot(share).item()
+    return loss, torch.addcmul(minus_pull, log_p.exp_(), pull)  # (p_tk − [t = k]) · pull_k
 
 
 # ----------------------------------------------------------------------------------------------- one optimiser step
@@ -149,15 +161,22 @@ def tangential(slope: Tensor, x: Tensor, along: Tensor) -> Tensor:
     return torch.addcmul(slope, x, along, value=-1)
 
 
-def adamw_step(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float, emulate_fp16: bool = False) -> Tensor:
+def felt(slope: Tensor, fp16_norm: Tensor | None = None) -> Tensor:
+    """|slope| as the optimiser has it from its second moment, 0.001·g² with g = slope / norm.
+
+    In half precision, as the official codes ran, that underflows for small gradients, which then take longer steps:
+    given the norm, it is rounded so.
+    """
+    if fp16_norm is None:
+        return slope.abs()
+    moment = (slope / fp16_norm).square_().mul_(0.001).half().to(slope.dtype)
+    return moment.sqrt_().div_(math.sqrt(0.001)).mul_(fp16_norm)
+
+
+def adamw_step(x: Tensor, slope: Tensor, floor: Tensor, lr: float, fp16_norm: Tensor | None = None) -> Tensor:
     """x + R with R = −lr·g / (|g| + eps) and g = slope / norm: the first AdamW step of a residual R from zero.
 
-    Betas cancel and weight decay multiplies zero. In half precision, as the official codes ran, the second moment
-    0.001·g² underflows for small gradients, which then take longer steps: `emulate_fp16` rounds it so.
+    Betas cancel and weight decay multiplies zero. `floor` is eps·norm.
     """
-    if emulate_fp16:
-        moment = (slope / norm).square_().mul_(0.001).half().to(slope.dtype)
-        magnitude = moment.sqrt_().div_(math.sqrt(0.001)).add_(eps).mul_(norm)
-    else:
-        magnitude = slope.abs().add_(norm * eps)
+    magnitude = felt(slope, fp16_norm).add_(floor)
     return torch.addcdiv(x, slope, magnitude, value=-lr, out=magnitude)

@@ -190,7 +190,8 @@ def test_seeds_that_make_no_sense(invoke: Invoke, seed: str) -> None:
 @pytest.mark.parametrize(
     ("method", "setting"),
     [("purf", "delta=0"), ("purf", "keep=7"), ("purf", "kappa_g=nan"), ("tda", "shots=0"), ("tda", "gate=[0.5, 0.2]"),
-     ("dmn", "memory=-3"), ("reta", "rank=0"), ("boostadapter", "delta=-1"), ("dpe", "keep=0")],
+     ("dmn", "memory=-3"), ("reta", "rank=0"), ("boostadapter", "delta=-1"), ("dpe", "keep=0"),
+     ("purf", "alpha=-1")],
 )  # fmt: skip
 def test_hyper_parameters_that_make_no_sense(invoke: Invoke, method: str, setting: str) -> None:
     assert method in complaint(invoke("run", "--method", method, "--set", setting), 2)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.golden.streams import Array, close, make_stream, part, read_golden, replay
+from tta_bench.functional import select_confident
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods import reta
 from tta_bench.methods.reta import ReTA, eigenvectors, inverse_energy
@@ -54,17 +55,19 @@ class Replay:
         self.residuals: list[Tensor] = []
         rows: list[Tensor] = []
 
-        def recording(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float, fp16: bool) -> Tensor:
-            moved = adamw_step(x, slope, norm, lr, eps, fp16)
+        def recording(x: Tensor, slope: Tensor, floor: Tensor, lr: float, fp16_norm: Tensor | None) -> Tensor:
+            moved = adamw_step(x, slope, floor, lr, fp16_norm)
             samples = 1 + self.method.text_updates  # x is a sum of so many
             self.starts.append(x / samples)
             self.residuals.append((moved - x) / samples)
             return moved
 
-        def predict(method: ReTA, *arguments: Tensor) -> tuple[Tensor, Tensor]:
-            original, calibrated = official_predict(method, *arguments)
-            rows.append(torch.cat((original[None], calibrated)))
-            return original, calibrated
+        def predict(method: ReTA, *arguments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            original, calibrated, share = official_predict(method, *arguments)
+            kept = select_confident(calibrated, method.keep)
+            assert share[kept].tolist() == [pytest.approx(1 / len(kept))] * len(kept)
+            rows.append(torch.cat((original[None], calibrated[kept])))
+            return original, calibrated, share
 
         official_predict = ReTA.predict
         monkeypatch.setattr(reta, "adamw_step", recording)

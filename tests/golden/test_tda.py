@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.golden.streams import Golden, cache_settings, close, make_stream, make_task, read_golden, run, unit
-from tta_bench.functional import normalised_entropy
+from tta_bench.functional import kept_count, normalised_entropy
 from tta_bench.interfaces import Observation
 from tta_bench.methods.tda import TDA
 
@@ -27,10 +27,10 @@ def test_official_stream(golden: Golden) -> None:
     text = torch.from_numpy(golden["text"])
     method = make_method(golden)
     method.start(make_task(text, float(golden["logit_scale"])))
+    assert kept_count(method.keep, golden["features"].shape[1]) == golden["n_selected"]
     n_admitted = 0
     for i, x in enumerate(make_stream(torch.from_numpy(golden["features"]))):
         pool = method.summarise(x)
-        assert len(pool.kept) == golden["n_selected"]
         close(pool.feature, golden["cache_feature"][i], 1e-6)
         close(pool.logits, golden["base_logits"][i], 2e-4)
         close(pool.probs, golden["prob_map"][i], 5e-5)
@@ -49,17 +49,16 @@ def test_official_caches_at_the_end(golden: Golden) -> None:
     method.start(make_task(torch.from_numpy(golden["text"])))
     for x in make_stream(torch.from_numpy(golden["features"])):
         method.step(x)
-    negative = slice(method.shots, None)
-    for prefix, slots in (("pos", slice(method.shots)), ("neg", negative)):
-        features, entropies = method.features[:, slots], method.entropies[:, slots]
+    cache = [x.unflatten(0, (-1, method.per_class)) for x in (method.features, method.entropies, method.votes)]
+    for prefix, slots in (("pos", slice(method.shots)), ("neg", slice(method.shots, None))):
+        features, entropies, votes = (x[:, slots] for x in cache)
         filled = entropies.isfinite()
         np.testing.assert_array_equal(filled.sum(1), golden[f"{prefix}_count"])
         np.testing.assert_array_equal(filled, ~np.isnan(golden[f"{prefix}_entropy"]))
         close(entropies[filled], golden[f"{prefix}_entropy"][filled], 5e-5)
         close(features[filled], golden[f"{prefix}_features"][filled], 1e-6)
-    filled = method.entropies[:, negative].isfinite()
     probs, (low, high) = golden["neg_prob"][filled], method.mask
-    np.testing.assert_array_equal(method.votes[:, negative][filled] < 0, (low < probs) & (probs < high))
+    np.testing.assert_array_equal(votes[filled] < 0, (low < probs) & (probs < high))
 
 
 def test_logit_scale_is_the_tasks() -> None:

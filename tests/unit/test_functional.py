@@ -24,6 +24,7 @@ from tta_bench.functional import (
     lowest,
     normalised_entropy,
     select_confident,
+    share_of_highest,
     stack_views,
 )
 from tta_bench.interfaces import Observation, Task
@@ -88,6 +89,14 @@ def test_lowest_prefers_the_first_of_equal_values() -> None:
     assert lowest(torch.tensor([2.0, 1.0, 1.0, 0.0, 1.0]), 3).tolist() == [3, 1, 2]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_share_of_highest_prefers_the_first_of_equal_values(count: int) -> None:
+    values = torch.tensor([2.0, 3.0, 3.0, 4.0, 3.0], dtype=torch.float64)
+    first = [3, 1, 2, 4, 0][:count]
+    assert share_of_highest(values, count).tolist() == [1 / count if i in first else 0.0 for i in range(5)]
+    assert values.tolist() == [2.0, 3.0, 3.0, 4.0, 3.0]
+
+
 def test_select_confident_orders_views_by_entropy() -> None:
     sharpness = torch.tensor([1.0, 9.0, 3.0, 7.0, 5.0])
     logits = sharpness[:, None] * torch.tensor([1.0, 0.0, -1.0])
@@ -116,12 +125,11 @@ def test_pool_averages_features_logits_and_probabilities_of_the_surest_views() -
     logits = 20 * features @ text.T
     pool = low_entropy_pool(features, logits, 0.2)
     by_entropy = sorted(range(20), key=lambda v: float(entropy(logits[v].softmax(0))))
-    assert pool.kept.tolist() == by_entropy[:4]
     torch.testing.assert_close(pool.feature, sum((features[v] for v in by_entropy[:4]), torch.zeros(8)) / 4)
     torch.testing.assert_close(pool.logits, 20 * text @ pool.feature)
     torch.testing.assert_close(pool.probs, logits.softmax(1)[by_entropy[:4]].mean(0))
-    torch.testing.assert_close(pool.entropy, entropy(pool.probs))
-    torch.testing.assert_close(pool.view_entropies, entropy(logits.softmax(1)))
+    assert pool.entropy == pytest.approx(entropy(pool.probs).item())
+    torch.testing.assert_close(-pool.certainties, entropy(logits.softmax(1)))
     assert pool.feature.norm() < 1 - 1e-3  # not re-normalised
 
 
@@ -161,14 +169,14 @@ def test_insertion_follows_the_official_tie_rules(insert: Insert, expected: str)
         entropies = torch.full((n_classes, capacity), float("inf"))
         ids = torch.full((n_classes, capacity), -1)
         for i, (c, h) in enumerate(zip(events["event_class"].tolist(), events["event_entropy"].tolist(), strict=True)):
-            insert(entropies, c, torch.tensor(h), (ids, torch.tensor(i)))
+            insert(entropies, c, h, (ids, torch.tensor(i)))
         np.testing.assert_array_equal(ids, events[expected])
         np.testing.assert_array_equal(entropies, events["event_entropy"][events[expected]])
 
 
 def test_a_cache_without_slots_stays_empty() -> None:
     for insert in (insert_by_entropy, insert_fifo):
-        insert(torch.empty(3, 0), 1, torch.tensor(0.5), (torch.empty(3, 0, 4), torch.ones(4)))
+        insert(torch.empty(3, 0), 1, 0.5, (torch.empty(3, 0, 4), torch.ones(4)))
 
 
 # ---------------------------------------------------------------------------------------- methods without adaptation

@@ -13,18 +13,19 @@ from torch.nn import functional as F
 from tests.structured import make_stream, make_task, random, unit_rows
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.interfaces import Observation, Task
-from tta_bench.methods.dpe import DPE
+from tta_bench.methods.dpe import DPE, rates, turn
 from tta_bench.methods.purf import PuRF
 from tta_bench.methods.reta import ReTA
 from tta_bench.prototypes import (
     adamw_step,
     adjacent_embeddings,
+    alignment_of,
     cache_logits,
+    cache_offset,
     empty_cache,
     entropy_and_slope,
     info_nce,
     inverse_length,
-    mean_entry,
     put,
     sum_unit,
     tangential,
@@ -70,30 +71,26 @@ def test_put_like_a_sorted_list() -> None:
     official: list[tuple[float, float]] = []
     for i in range(60):
         h = float(torch.randint(12, (1,), generator=rng)) * (1 - i / 80)
-        entered = put(features[0], entropies[0], torch.tensor([float(i)]), torch.tensor(h))
         h = float(torch.tensor(h))
+        count = put(features[0], entropies[0], torch.tensor([float(i)]), h)
         before = list(official)
         if len(official) < 3:
             official.append((h, i))
         elif h < official[-1][0]:
             official[-1] = (h, i)
         official.sort(key=lambda entry: entry[0])
-        assert entered == (official != before)
         n = len(official)
+        assert count == (n if official != before else 0)
         assert entropies[0, :n].tolist() == [entry[0] for entry in official]
         assert features[0, :n, 0].tolist() == [entry[1] for entry in official]
     assert entropies.isfinite().all()
 
 
-def test_mean_entry_counts_only_stored_features() -> None:
-    features = torch.tensor([[[2.0], [4.0], [0.0]], [[0.0], [0.0], [0.0]]])
-    entropies = torch.tensor([[0.1, 0.2, math.inf], [math.inf] * 3])
-    assert mean_entry(features, entropies).tolist() == [[3.0], [0.0]]
-
-
-def test_cache_logits_are_zero_without_an_entry() -> None:
-    logits = cache_logits(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([-5.0, -5.0, -math.inf]), alpha=6.0, beta=5.0)
-    torch.testing.assert_close(logits, torch.tensor([6.0, 6 * math.exp(-5), 0.0]))
+@pytest.mark.parametrize("alpha", [6.0, 1, 0])
+def test_cache_logits_are_zero_without_an_entry(alpha: float) -> None:
+    offset = cache_offset(alpha, 5.0)
+    logits = cache_logits(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([offset, offset, -math.inf]), beta=5.0)
+    torch.testing.assert_close(logits, torch.tensor([alpha, alpha * math.exp(-5), 0.0]))
 
 
 # ------------------------------------------------------------------------------------------ slopes against autograd
@@ -104,17 +101,17 @@ def grad(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 
 def test_entropy_slope() -> None:
-    logits = (3 * random(4, 6)).requires_grad_()
+    logits = (3 * random(6)).requires_grad_()
     p = logits.softmax(-1)
     expected = -(p * p.log()).sum(-1)
     h, slope = entropy_and_slope(logits.detach())
-    torch.testing.assert_close(h, expected.detach())
-    torch.testing.assert_close(slope, grad(expected.sum(), logits)[0])
+    assert h == pytest.approx(expected.item(), rel=1e-12)
+    torch.testing.assert_close(slope, grad(expected, logits)[0])
 
 
 def test_entropy_slope_of_a_saturated_softmax_is_finite() -> None:
-    h, slope = entropy_and_slope(torch.tensor([[0.0, 500.0, -500.0]]))
-    assert 0 <= h.item() < 1e-20
+    h, slope = entropy_and_slope(torch.tensor([0.0, 500.0, -500.0]))
+    assert 0 <= h < 1e-20
     assert slope.abs().sum() < 1e-20
 
 
@@ -130,12 +127,12 @@ def test_info_nce_slope(present: list[int]) -> None:
     keys = unit_rows(random(5, 8) + 0.2 * random(5, 8, seed=1)).requires_grad_()
     offsets = torch.full((5,), -math.inf, dtype=torch.float64)
     offsets[present] = -5.0
-    loss, slope = info_nce((queries @ keys.mT).detach(), offsets)
+    loss, slope = info_nce((keys @ queries.mT).detach(), alignment_of(offsets, weight=1.0))
     expected = F.cross_entropy(queries[present] @ keys[present].mT / 0.01, torch.arange(len(present)))
-    torch.testing.assert_close(loss, expected.detach())
+    assert loss == pytest.approx(expected.item(), rel=1e-12)
     in_queries, in_keys = grad(expected, queries, keys)
-    torch.testing.assert_close(100 * slope @ keys.detach(), in_queries)
-    torch.testing.assert_close(100 * slope.mT @ queries.detach(), in_keys)
+    torch.testing.assert_close(slope.mT @ keys.detach(), in_queries)
+    torch.testing.assert_close(slope @ queries.detach(), in_keys)
 
 
 @pytest.mark.parametrize("shape", [(4, 1, 6), (4, 3, 6)])
@@ -159,15 +156,27 @@ def one_adamw_step(x: Tensor, gradient: Tensor, lr: float, eps: float) -> Tensor
 def test_step_equals_the_optimiser() -> None:
     x, gradient = random(2, 6, 4), 1e-3 * random(2, 6, 4, seed=1)
     norm = x.norm(dim=-1, keepdim=True)
-    torch.testing.assert_close(adamw_step(x, gradient * norm, norm, 0.1, 1e-3), one_adamw_step(x, gradient, 0.1, 1e-3))
+    expected = one_adamw_step(x, gradient, 0.1, 1e-3)
+    torch.testing.assert_close(adamw_step(x, gradient * norm, 1e-3 * norm, 0.1), expected)
+    columns, length = (x / norm).flatten(0, 1).T, norm.flatten()
+    moved = turn(columns, -(gradient * norm).flatten(0, 1).T, *rates(length, 0.1, 1e-3), None)
+    torch.testing.assert_close((moved * length).T, expected.flatten(0, 1))
+
+
+def test_a_rate_of_zero_is_no_step() -> None:
+    x, down = random(6, 4), random(6, 4, seed=1)
+    down[:, 0] = 0
+    assert torch.equal(turn(x, down, *rates(torch.ones(4), 0.0, 1e-3), None), x)
 
 
 @pytest.mark.parametrize(("g", "exact", "half"), [(5e-3, 0.83, 5.00), (1e-3, 0.50, 1.00), (6e-3, 0.86, 0.69)])
 def test_half_precision_second_moment_underflows(g: float, exact: float, half: float) -> None:
     """Steps in units of lr, as an optimiser with half-precision parameters takes them."""
     x, slope, norm = torch.zeros(1, 1), torch.tensor([[2 * g]]), torch.tensor([[2.0]])
-    assert -adamw_step(x, slope, norm, 1.0, 1e-3).item() == pytest.approx(exact, abs=6e-3)
-    assert -adamw_step(x, slope, norm, 1.0, 1e-3, emulate_fp16=True).item() == pytest.approx(half, abs=6e-3)
+    assert -adamw_step(x, slope, 1e-3 * norm, 1.0).item() == pytest.approx(exact, abs=6e-3)
+    assert -adamw_step(x, slope, 1e-3 * norm, 1.0, fp16_norm=norm).item() == pytest.approx(half, abs=6e-3)
+    assert -2 * turn(x, -slope, *rates(norm[0], 1.0, 1e-3), None).item() == pytest.approx(exact, abs=6e-3)
+    assert -2 * turn(x, -slope, *rates(norm[0], 1.0, 1e-3), norm[0]).item() == pytest.approx(half, abs=6e-3)
 
 
 # ------------------------------------------------------------------------------- whole steps against autograd + AdamW
@@ -185,11 +194,11 @@ def warm(method: DPE | ReTA | PuRF, task: Task) -> tuple[Observation, Tensor]:
     assert method.text_updates > 0
     present = method.offsets > -math.inf
     assert 1 < present.sum() < len(present)
-    keys = method.visual.T if isinstance(method, DPE) else method.keys
+    keys = method.visual.T if isinstance(method, DPE) else method.keys.T
     keys[present] = unit_rows(keys[present] + 1.02 * keys[present].roll(1, 0))
     if isinstance(method, DPE):
-        method.keys = 0.7 * method.visual
         method.visual_length.fill_(0.7)
+        method.visual_rates = rates(method.visual_length, method.lr_image, method.eps)
     assert reference_info_nce(keys, task.text, present) > 0.1
     return x, present
 
@@ -201,7 +210,7 @@ def test_dpe_step_against_autograd() -> None:
     method = DPE(lr_text=2.0, lr_image=3.0, **STEP)
     task = make_task()
     x, present = warm(method, task)
-    keys = method.keys.T
+    keys = 0.7 * method.visual.T
     text_residual, visual_residual = torch.zeros(2, *keys.shape, dtype=keys.dtype).requires_grad_().unbind()
     text = unit_rows(method.text_bank + text_residual)
     visual = unit_rows(keys + visual_residual)
@@ -211,10 +220,10 @@ def test_dpe_step_against_autograd() -> None:
     loss = -(p * p.log()).sum() + method.align * reference_info_nce(visual, text, present)
     in_text, in_visual = grad(loss, text_residual, visual_residual)
     adapted_text, adapted_visual = method.adapt(x.image, logits.detach())  # [D, C]
-    samples = 1 + method.text_updates  # the text is a sum of so many
-    torch.testing.assert_close(adapted_text.T / samples, one_adamw_step(method.text_bank, in_text, 2.0, 10.0))
+    length = method.text_bank.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(adapted_text.T * length, one_adamw_step(method.text_bank, in_text, 2.0, 10.0))
     expected = one_adamw_step(keys[present], in_visual[present], 3.0, 10.0)
-    torch.testing.assert_close(adapted_visual.T[present], expected)
+    torch.testing.assert_close(0.7 * adapted_visual.T[present], expected)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.3])
@@ -226,11 +235,11 @@ def test_reta_step_against_autograd(ratio: float, calibrate: bool) -> None:
     views, label = stack_views(x.image, x["views"]), 3
     residual = torch.zeros_like(method.text_sum, requires_grad=True)
     slots = unit_rows(method.text_bank + residual)  # [C, 3, D]
-    cached = torch.where(present, method.alpha * torch.exp(-method.beta * (1 - method.keys @ x.image)), 0.0)
+    cached = torch.where(present, method.alpha * torch.exp(-method.beta * (1 - x.image @ method.keys)), 0.0)
     logits = task.scale * slots[:, -1] @ x.image
     p = (logits + cached).softmax(-1)
     aligned = slots[:, -1] if ratio >= 0.5 else slots.mean(1)
-    loss = -(p * p.log()).sum() + method.align * reference_info_nce(method.keys, aligned, present)
+    loss = -(p * p.log()).sum() + method.align * reference_info_nce(method.keys.T, aligned, present)
     slope = torch.zeros_like(method.text_sum)
     if calibrate:
         mean = slots.mean(1)
@@ -242,7 +251,7 @@ def test_reta_step_against_autograd(ratio: float, calibrate: bool) -> None:
         ce = F.cross_entropy(gaussian[kept], torch.full((len(kept),), label))
         loss = loss + method.train_w * ce
         reported, slope = method.calibration(views, label)
-        torch.testing.assert_close(reported, ce.detach())
+        assert reported == pytest.approx(ce.item(), rel=1e-9)
     expected = one_adamw_step(method.text_bank, grad(loss, residual)[0], 2.0, 10.0)
     adapted = method.adapt(x.image, logits.detach(), cached, slope) / (1 + method.text_updates)
     torch.testing.assert_close(adapted, expected)
@@ -268,6 +277,6 @@ def test_purf_step_against_autograd(space: Any) -> None:
     loss = loss + 0.7 * F.binary_cross_entropy_with_logits(
         scores if space == "scaled" else scores / task.scale, seen.labels.double(), reduction="sum"
     )
-    loss = loss + method.lambda_2 * reference_info_nce(method.keys, text, present)
+    loss = loss + method.lambda_2 * reference_info_nce(method.keys.T, text, present)
     expected = one_adamw_step(method.text_bank, grad(loss, residual)[0], 2.0, 10.0)
     torch.testing.assert_close(method.adapt_text(seen, cached) / (1 + method.text_updates), expected)

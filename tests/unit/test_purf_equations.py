@@ -36,7 +36,7 @@ from tta_bench.methods.purf import (
     running_threshold,
     surest,
 )
-from tta_bench.prototypes import adamw_step, info_nce
+from tta_bench.prototypes import adamw_step, alignment_of, info_nce
 
 S = 10 * math.log(2)
 TEXT = torch.eye(3)
@@ -104,7 +104,7 @@ def test_eq_2_cache_score_of_the_whole_image() -> None:
 
 def test_eq_3_residual_of_the_text() -> None:
     # At E = e0 with g = (0, 1e-3, 0): ΔF = −lr · 1e-3 / (1e-3 + eps) = −lr/2 in the second coordinate.
-    moved = adamw_step(TEXT[:1], torch.tensor([[0.0, 1e-3, 0.0]]), torch.ones(1, 1), lr=0.2, eps=1e-3)
+    moved = adamw_step(TEXT[:1], torch.tensor([[0.0, 1e-3, 0.0]]), floor=torch.tensor([[1e-3]]), lr=0.2)
     close(moved[0], [1.0, -0.1, 0.0])
 
 
@@ -231,7 +231,7 @@ def test_eq_11_bce() -> None:
     # σ(0) = ½, σ(ln 3) = ¾, σ(−ln 3) = ¼: −ln ½ − ln(1 − ¾) − ln(1 − ¼) = ln 2 + ln 4 + ln 4/3 = ln 32/3.
     scores = torch.tensor([0.0, math.log(3), -math.log(3)])
     loss, slope = bce_and_slope(scores, torch.tensor([1.0, 0.0, 0.0]))
-    close(loss, math.log(32 / 3))
+    assert loss == pytest.approx(math.log(32 / 3), abs=1e-6)
     close(slope, [-0.5, 0.75, 0.25])
 
 
@@ -273,8 +273,8 @@ def test_eq_14_entries_hold_feature_entropy_and_age() -> None:
     close(method.cache_entropy[1, :2], [0.3, 0.5])
     assert method.cache_born[1].tolist() == [3, 5, 0]
     # F_cache: mean of (.6, .8, 0) and (1, 0, 0) is (.8, .4, 0), of length √.8.
-    close(method.keys[1], [0.8 / math.sqrt(0.8), 0.4 / math.sqrt(0.8), 0.0])
-    assert (method.keys[[0, 2]] == 0).all()
+    close(method.keys[:, 1], [0.8 / math.sqrt(0.8), 0.4 / math.sqrt(0.8), 0.0])
+    assert (method.keys[:, [0, 2]] == 0).all()
 
 
 def test_eq_15_age_raises_the_entropy() -> None:
@@ -327,20 +327,20 @@ def test_eq_17_alignment() -> None:
     # prototype 1: equal, so ½. The mean of −ln ¾ and −ln ½ is ½ ln 8/3.
     gap = 0.01 * math.log(3)
     cosine = torch.tensor([[0.5 + gap, 0.5, 0.9], [0.2, 0.2, 0.9], [0.9, 0.9, 0.9]])
-    loss, slope = info_nce(cosine, torch.tensor([0.0, 0.0, -math.inf]))
-    torch.testing.assert_close(loss, torch.tensor(0.5 * math.log(8 / 3)), rtol=0, atol=1e-5)
-    # d/d(cos/τ) = (p − 1[i = j]) / 2: half of (¾ − 1, ¼) and of (½, ½ − 1).
+    loss, slope = info_nce(cosine.mT, alignment_of(torch.tensor([0.0, 0.0, -math.inf]), weight=0.01))
+    assert loss == pytest.approx(0.5 * math.log(8 / 3), abs=1e-5)
+    # τ d/d(cos) = (p − 1[i = j]) / 2: half of (¾ − 1, ¼) and of (½, ½ − 1).
     expected = torch.tensor([[-0.125, 0.125, 0.0], [0.25, -0.25, 0.0], [0.0, 0.0, 0.0]])
-    torch.testing.assert_close(slope, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(slope.mT, expected, rtol=0, atol=1e-5)
 
 
 def gradient_of(monkeypatch: pytest.MonkeyPatch, lambda_1: float, lambda_2: float) -> Tensor:
     """dL*/d(residual) [C, 3, D] for one region f2 = (0, .6, .8), no pseudo-label, entries e0 in class 0 and 1."""
-    seen_gradients = []
+    seen_gradients: list[Tensor] = []
 
-    def recording(x: Tensor, slope: Tensor, norm: Tensor, lr: float, eps: float) -> Tensor:
-        seen_gradients.append(slope / norm)
-        return adamw_step(x, slope, norm, lr, eps)
+    def recording(x: Tensor, slope: Tensor, floor: Tensor, lr: float) -> Tensor:
+        seen_gradients.append(slope / (floor / method.eps))
+        return adamw_step(x, slope, floor, lr)
 
     monkeypatch.setattr(purf, "adamw_step", recording)
     method = started(scale=math.log(3) / 0.3, lambda_1=lambda_1, lambda_2=lambda_2)
