@@ -18,6 +18,7 @@ from tta_bench import hookimpl
 from tta_bench.functional import (
     low_entropy_pool,
     normalised_entropy,
+    scaled_product,
     stack_views,
     uncertainty,
 )
@@ -40,6 +41,8 @@ def _preset(alpha: float, beta: float, lr: float, align: float) -> dict[str, flo
     return {"alpha": alpha, "beta": beta, "lr_text": lr, "lr_image": lr, "align": align}
 
 
+Pulls = tuple[float, Tensor, Tensor]  # the alignment loss, and its slopes downwards in both prototypes [D, C]
+
 # Prototypes are unit columns here, [D, C], with their lengths beside them: the official code's layout, and with two
 # prototypes per class and not three adjacent ones, products without a transposed operand gain more than norms lose.
 
@@ -49,21 +52,14 @@ def inverse_length(x: Tensor) -> Tensor:
     return x.square().sum(0).rsqrt_()
 
 
-def rates(length: Tensor, lr: float, eps: float) -> tuple[Tensor, Tensor]:
-    """length/lr and eps·length²/lr of prototypes of these lengths [C], for `turn`."""
-    lr = max(lr, 1e-30)  # 0 is no step
-    rise = length / lr
-    return rise, rise.square().mul_(eps * lr)
-
-
-def turn(x: Tensor, down: Tensor, rise: Tensor, floor: Tensor, fp16_length: Tensor | None) -> Tensor:
+def turn(x: Tensor, length: Tensor, down: Tensor, lr: float, eps: float, fp16_length: Tensor | None) -> Tensor:
     """Direction of length·x + R with R = lr·g / (|g| + eps) and g = down / length, the first AdamW step from R = 0.
 
-    It is x + down / (length/lr·|down| + eps·length²/lr). Betas cancel and weight decay multiplies zero.
+    It is x + lr/eps · down / (length² + length·|down|/eps). Betas cancel and weight decay multiplies zero.
     """
     magnitude = felt(down, fp16_length)
-    torch.addcmul(floor, magnitude, rise, out=magnitude)
-    return torch.addcdiv(x, down, magnitude, out=magnitude)
+    torch.addcmul(length.square(), magnitude, length, value=1 / eps, out=magnitude)
+    return torch.addcdiv(x, down, magnitude, value=lr / eps, out=magnitude)
 
 
 @dataclass
@@ -118,8 +114,8 @@ class DPE(Method):
         self.text_length = torch.ones_like(self.offsets)  # [C] of the sum of the prompts and the accepted samples
         self.visual = self.text.clone()  # [D, C] unit class means; those of absent classes are never felt
         self.visual_length = torch.ones_like(self.offsets)  # [C]
-        self.visual_rates = rates(self.visual_length, self.lr_image, self.eps)
         self.alignment = alignment_of(self.offsets, self.align)
+        self.pulls: Pulls | None = None
         self._normalise_text()
 
     @property
@@ -128,17 +124,16 @@ class DPE(Method):
         return (self.text * (self.text_length / (1 + self.text_updates))).T
 
     def _normalise_text(self) -> None:
+        self.pulls = None
         inverse = inverse_length(self.text)
         self.text *= inverse
         self.text_length /= inverse
-        samples = 1 + self.text_updates
-        self.text_rates = rates(self.text_length, self.lr_text * samples, self.eps / samples)
 
     @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
         n_classes = len(self.offsets)
-        seen = low_entropy_pool(views, (views @ self.text).mul_(self.scale), self.keep)
+        seen = low_entropy_pool(views, scaled_product(views, self.text, self.scale), self.keep)
         label = int(seen.logits.argmax())
         self.store(label, seen.feature, seen.entropy)  # before the prediction: the image sees itself in the cache
 
@@ -167,38 +162,48 @@ class DPE(Method):
         features = self.cache_features[label]
         count = put(features, self.cache_entropy[label], feature, h)
         if count:
+            self.pulls = None
             mean = features.sum(0).div_(count)  # [D]
             length = math.sqrt(mean.dot(mean).item())
             if length > 1e-12:  # otherwise it has no direction
                 self.visual[:, label], self.visual_length[label] = mean.div_(length), length
-                self.visual_rates = rates(self.visual_length, self.lr_image, self.eps)
         if count == 1:
             self.offsets[label] = cache_offset(self.alpha, self.beta)
             self.alignment = alignment_of(self.offsets, self.align)
 
     def adapt(self, feature: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Text and visual prototypes [D, C], of any length, after one step on H(z + cache(f)) + align·InfoNCE."""
+        """Text and visual prototypes [D, C], of any length, after one step on H(z + cache(f)) + align·InfoNCE.
+
+        A slope in a unit vector can only turn it: its part along the vector, known from the cosines, is taken out.
+        """
+        if self.pulls is None:
+            self.pulls = self.align_prototypes()
+        align, text_pull, visual_pull = self.pulls
         match = feature @ self.visual  # [C]
         cached = cache_logits(match, self.offsets, self.beta)  # 0 for absent classes
         h, slope = entropy_and_slope(logits + cached)
-        cosine = self.text.mT @ self.visual  # [C, C]
-        align, align_slope = info_nce(cosine, self.alignment)
         self.report({"loss_entropy": h, "loss_align": align})
 
-        # A slope in a unit vector can only turn it: its part along the vector is taken out, and known from the cosines.
-        agreement = align_slope * cosine
-        along = torch.addcmul(agreement.sum(1), slope, logits)
-        down = self.text * along
-        down.addr_(feature, slope, alpha=-self.scale).addmm_(self.visual, align_slope.mT, alpha=-1)
-        fp16_length = self.text_length / (1 + self.text_updates) if self.emulate_fp16 else None
-        text = turn(self.text, down, *self.text_rates, fp16_length)
+        down = torch.addcmul(text_pull, self.text, slope * logits).addr_(feature, slope, alpha=-self.scale)
+        samples = 1 + self.text_updates  # a residual of their average counts so often in their sum
+        fp16_length = self.text_length / samples if self.emulate_fp16 else None
+        text = turn(self.text, self.text_length, down, self.lr_text * samples, self.eps / samples, fp16_length)
         del down  # its memory serves the next
         slope *= cached
-        along = torch.addcmul(agreement.sum(0), slope, match, value=self.beta)
-        down = self.visual * along
-        down.addr_(feature, slope, alpha=-self.beta).addmm_(self.text, align_slope, alpha=-1)
-        visual = turn(self.visual, down, *self.visual_rates, self.visual_length if self.emulate_fp16 else None)
-        return text, visual
+        down = torch.addcmul(visual_pull, self.visual, slope * match, value=self.beta)
+        down.addr_(feature, slope, alpha=-self.beta)
+        fp16_length = self.visual_length if self.emulate_fp16 else None
+        return text, turn(self.visual, self.visual_length, down, self.lr_image, self.eps, fp16_length)
+
+    def align_prototypes(self) -> Pulls:
+        """InfoNCE, and align times its downward slopes in text and visual prototypes: no image has a part in them, so
+        they hold until a prototype moves."""
+        cosine = self.text.mT @ self.visual  # [C, C]
+        loss, slope = info_nce(cosine, self.alignment)
+        agreement = slope * cosine
+        text = (self.text * agreement.sum(1)).addmm_(self.visual, slope.mT, alpha=-1)
+        visual = (self.visual * agreement.sum(0)).addmm_(self.text, slope, alpha=-1)
+        return loss, text, visual
 
 
 @hookimpl

@@ -59,6 +59,11 @@ def classifier(text: Tensor, scale: float) -> Tensor:
     return (scale * text.T).contiguous()
 
 
+def scaled_product(features: Tensor, weights: Tensor, scale: float) -> Tensor:
+    """scale · features @ weights, where the weights change too often to be kept scaled: [V, D], [D, C] -> [V, C]."""
+    return torch.addmm(weights[:1], features, weights, beta=0, alpha=scale)  # β = 0: the first operand is not read
+
+
 def stack_views(image: Tensor, views: Tensor | None) -> Tensor:
     """The original as view 0 in front of its augmented views, if there are any: [1 + V, D]."""
     return image[None] if views is None or len(views) == 0 else torch.cat((image[None], views))
@@ -106,10 +111,10 @@ def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
 
 def share_of_highest(values: Tensor, count: int) -> Tensor:
     """1/count for the `count` largest values and 0 for the others; of equal values the first counts."""
-    best = values.topk(min(count + 1, len(values)))[0].tolist()  # descending
-    if count == len(values) or best[count] < best[count - 1]:
-        return values.clone().ge_(best[count - 1]).div_(count)
-    return torch.zeros_like(values).index_fill_(0, lowest(-values, count), 1 / count)
+    highest, order = values.topk(min(count + 1, len(values)))  # not stable: good as long as nothing is equal
+    best = highest.tolist()
+    kept = order[:count] if count == len(values) or best[count] < best[count - 1] else lowest(-values, count)
+    return torch.zeros_like(values).scatter_(0, kept, 1 / count)
 
 
 # ---------------------------------------------------------------------------------------------------------- caches

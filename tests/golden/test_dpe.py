@@ -50,10 +50,13 @@ class Replay:
         self.starts: list[Tensor] = []  # text and visual prototypes in turns, [D, C]
         self.residuals: list[Tensor] = []
 
-        def recording(x: Tensor, down: Tensor, rise: Tensor, floor: Tensor, fp16_length: Tensor | None) -> Tensor:
-            moved = turn(x, down, rise, floor, fp16_length)
-            length = rise * (self.method.lr_text if x is self.method.text else self.method.lr_image)
-            present = True if x is self.method.text else self.method.offsets > -np.inf
+        def recording(
+            x: Tensor, length: Tensor, down: Tensor, lr: float, eps: float, fp16_length: Tensor | None
+        ) -> Tensor:
+            moved = turn(x, length, down, lr, eps, fp16_length)
+            is_text = x is self.method.text
+            length = length / (1 + self.method.text_updates) if is_text else length
+            present = True if is_text else self.method.offsets > -np.inf
             self.starts.append(torch.where(torch.as_tensor(present), x * length, 0.0))
             self.residuals.append((moved - x) * length)
             return moved
@@ -115,3 +118,18 @@ def test_half_precision_moments_are_felt(golden: Mapping[str, Array]) -> None:
         method.start(Task([f"class {c}" for c in range(len(text))], text, text[:, None], 100.0))
         moved.append(torch.stack([method.step(Observation(i, v[0], {"views": v[1:]})) for i, v in enumerate(features)]))
     assert (moved[0] - moved[1]).abs().max() > 0.05
+
+
+def test_the_alignment_is_kept_only_while_no_prototype_moves(golden: Mapping[str, Array]) -> None:
+    """Computed anew for every image it gives the same scores, bit for bit."""
+    text = torch.from_numpy(golden["text_weights"]).mT.contiguous()
+    keeping, forgetting = DPE(), DPE()
+    for method in (keeping, forgetting):
+        method.start(Task([f"class {c}" for c in range(len(text))], text, text[:, None], 100.0))
+    kept = []
+    for x in make_stream(torch.from_numpy(golden["features"])):
+        kept.append(keeping.pulls is not None)
+        forgetting.pulls = None
+        assert torch.equal(keeping.step(x), forgetting.step(x))
+    assert any(kept)
+    assert not all(kept)

@@ -49,7 +49,10 @@ def test_official_caches_at_the_end(golden: Golden) -> None:
     method.start(make_task(torch.from_numpy(golden["text"])))
     for x in make_stream(torch.from_numpy(golden["features"])):
         method.step(x)
-    cache = [x.unflatten(0, (-1, method.per_class)) for x in (method.features, method.entropies, method.votes)]
+    cache = [
+        x.view(len(golden["text"]), method.per_class, *x.shape[1:])
+        for x in (method.features, method.entropies, method.votes)
+    ]
     for prefix, slots in (("pos", slice(method.shots)), ("neg", slice(method.shots, None))):
         features, entropies, votes = (x[:, slots] for x in cache)
         filled = entropies.isfinite()

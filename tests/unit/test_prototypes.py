@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tests.structured import make_stream, make_task, random, unit_rows
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.interfaces import Observation, Task
-from tta_bench.methods.dpe import DPE, rates, turn
+from tta_bench.methods.dpe import DPE, turn
 from tta_bench.methods.purf import PuRF
 from tta_bench.methods.reta import ReTA
 from tta_bench.prototypes import (
@@ -159,14 +159,14 @@ def test_step_equals_the_optimiser() -> None:
     expected = one_adamw_step(x, gradient, 0.1, 1e-3)
     torch.testing.assert_close(adamw_step(x, gradient * norm, 1e-3 * norm, 0.1), expected)
     columns, length = (x / norm).flatten(0, 1).T, norm.flatten()
-    moved = turn(columns, -(gradient * norm).flatten(0, 1).T, *rates(length, 0.1, 1e-3), None)
+    moved = turn(columns, length, -(gradient * norm).flatten(0, 1).T, 0.1, 1e-3, None)
     torch.testing.assert_close((moved * length).T, expected.flatten(0, 1))
 
 
 def test_a_rate_of_zero_is_no_step() -> None:
     x, down = random(6, 4), random(6, 4, seed=1)
     down[:, 0] = 0
-    assert torch.equal(turn(x, down, *rates(torch.ones(4), 0.0, 1e-3), None), x)
+    assert torch.equal(turn(x, torch.ones(4), down, 0.0, 1e-3, None), x)
 
 
 @pytest.mark.parametrize(("g", "exact", "half"), [(5e-3, 0.83, 5.00), (1e-3, 0.50, 1.00), (6e-3, 0.86, 0.69)])
@@ -175,8 +175,8 @@ def test_half_precision_second_moment_underflows(g: float, exact: float, half: f
     x, slope, norm = torch.zeros(1, 1), torch.tensor([[2 * g]]), torch.tensor([[2.0]])
     assert -adamw_step(x, slope, 1e-3 * norm, 1.0).item() == pytest.approx(exact, abs=6e-3)
     assert -adamw_step(x, slope, 1e-3 * norm, 1.0, fp16_norm=norm).item() == pytest.approx(half, abs=6e-3)
-    assert -2 * turn(x, -slope, *rates(norm[0], 1.0, 1e-3), None).item() == pytest.approx(exact, abs=6e-3)
-    assert -2 * turn(x, -slope, *rates(norm[0], 1.0, 1e-3), norm[0]).item() == pytest.approx(half, abs=6e-3)
+    assert -2 * turn(x, norm[0], -slope, 1.0, 1e-3, None).item() == pytest.approx(exact, abs=6e-3)
+    assert -2 * turn(x, norm[0], -slope, 1.0, 1e-3, norm[0]).item() == pytest.approx(half, abs=6e-3)
 
 
 # ------------------------------------------------------------------------------- whole steps against autograd + AdamW
@@ -198,7 +198,7 @@ def warm(method: DPE | ReTA | PuRF, task: Task) -> tuple[Observation, Tensor]:
     keys[present] = unit_rows(keys[present] + 1.02 * keys[present].roll(1, 0))
     if isinstance(method, DPE):
         method.visual_length.fill_(0.7)
-        method.visual_rates = rates(method.visual_length, method.lr_image, method.eps)
+        method.pulls = None
     assert reference_info_nce(keys, task.text, present) > 0.1
     return x, present
 
