@@ -23,6 +23,7 @@ from tta_bench.functional import (
     kept_count,
     lowest,
     normalised_entropy,
+    scaled_product,
     uncertainty,
 )
 from tta_bench.interfaces import Method, Observation, Task, Views
@@ -84,8 +85,9 @@ def running_threshold(
     if stat == "printed":
         n = n + 1
         return mu + (score.mean(0) - mu) / n, n
-    regions = torch.bincount(dominant, minlength=len(mu))  # [C] how many each class dominates
-    excess = torch.zeros_like(mu).index_add_(0, dominant, own - mu.gather(0, dominant))  # [C] regions · (s̄_c − μ_c)
+    nothing = torch.zeros_like(mu)
+    regions = nothing.scatter_add(0, dominant, torch.ones_like(own))  # [C] how many each class dominates
+    excess = nothing.scatter_add_(0, dominant, own - mu.gather(0, dominant))  # [C] regions · (s̄_c − μ_c)
     if stat == "pooled":
         n = n + regions
         return torch.addcdiv(mu, excess, n.clamp_min(1)), n
@@ -157,7 +159,7 @@ class Purified(NamedTuple):
     n_labels: int
     image_entropy: Tensor  # []
     confident: Tensor  # [k, D] V_f
-    confident_slope: Tensor  # [k, C] of L_ent in their cosines
+    confident_slope: Tensor  # [k, C] −dH/dl of each, in its logits l
     loss_entropy: Tensor  # [] L_ent
 
 
@@ -258,14 +260,14 @@ class PuRF(Method):
         q = len(regions)
         crops = (regions, x.image[None]) if views is None else (regions, x.image[None], views)
         features = torch.cat(crops)  # [Q + 1 + V, D] regions, image and views
-        logits = (features @ self.text.mT).mul_(self.scale)  # [Q + 1 + V, C]
+        logits = scaled_product(features, self.text.mT, self.scale)  # [Q + 1 + V, C]
         p, log_p, entropies = relative_confidence(logits)
 
         n_views = len(features) - q  # the original is view 0
         kept = lowest(entropies[q:], kept_count(self.keep, n_views)) + q
         h = entropies.index_select(0, kept)
         log_p = log_p.index_select(0, kept).clamp_min_(-60)  # nothing feels less, but denormal numbers are slow
-        slope = (log_p + h[:, None]).mul_(log_p.exp_())  # −dH/dl, as in DPE and ReTA
+        slope = (log_p + h[:, None]).mul_(log_p.exp_())
         agreeing = logits.index_select(0, kept) if self.view_set == "Vf" or n_views == 1 else logits[q + 1 :]
         proposed = global_candidates(agreeing, self.kappa_g)
 
@@ -294,7 +296,7 @@ class PuRF(Method):
             n_labels=n_labels,
             image_entropy=image_entropy,
             confident=features.index_select(0, kept),
-            confident_slope=slope.mul_(-self.scale / len(kept)),
+            confident_slope=slope,
             loss_entropy=h.mean(),  # Eq. 16: L_ent = mean_{x_i ∈ V_f} H(p(x_i))
         )
 
@@ -343,7 +345,8 @@ class PuRF(Method):
 
     def adapt_text(self, seen: Purified, cached: Tensor) -> Tensor:
         """Eq. 3, 18: E + ΔF_T [C, M, D], of any length, after one step on L_ent + λ₁ L_BCE + λ₂ L_align."""
-        text_slope = seen.confident_slope.mT @ seen.confident  # [C, D]
+        per_logit = -self.scale / len(seen.confident)
+        text_slope = scaled_product(seen.confident_slope.mT, seen.confident, per_logit)  # [C, D]
         bce = align = 0.0
         if self.rp and (self.empty_labels == "zero" or seen.n_labels):
             bce, slope = self.label_loss(seen, cached)
@@ -358,7 +361,7 @@ class PuRF(Method):
         # Back through F_T = unit(mean_m unit(E_m)): both directions first, the lengths with the optimiser.
         text_slope.addcmul_(self.text, dot(self.text, text_slope)[:, None], value=-1)
         mean_slope = text_slope[:, None]  # [C, 1, D]
-        along = (self.text_sum @ mean_slope.mT).mul_(self.sum_inverse).mul_(self.sum_inverse)  # [C, M, 1]
+        along = (self.text_sum @ mean_slope.mT).mul_(self.sum_inverse.square())  # [C, M, 1]
         slope = tangential(mean_slope, self.text_sum, along)
         return adamw_step(self.text_sum, slope, self.floors, (1 + self.text_updates) * self.lr)
 

@@ -21,6 +21,7 @@ from tta_bench.functional import (
     kept_count,
     low_entropy_pool,
     normalised_entropy,
+    scaled_product,
     select_confident,
     share_of_highest,
     stack_views,
@@ -68,7 +69,7 @@ def eigenvectors(gram: Tensor, near: Tensor | None = None) -> tuple[Tensor, Tens
         squares = inner.diagonal()
         energy = rotated.diagonal() / squares
         correction = torch.addcmul(rotated, inner, energy, value=-1).div_(energy - energy[:, None])
-        correction.diagonal().copy_((1 - squares).div_(2))
+        correction.diagonal().copy_(torch.sub(0.5, squares, alpha=0.5))
         if correction.abs().max().item() < 3e-3:  # False as well for a nan, where two eigenvalues are equal
             return energy, torch.addmm(near, near, correction)
     energy, vectors = torch.linalg.eigh(gram.double())
@@ -161,7 +162,7 @@ class ReTA(Method):
     def step(self, x: Observation) -> Tensor:
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
         if self.predict_from == "selected":
-            seen = low_entropy_pool(views, self.scale * (views @ self.text.mT), self.keep)
+            seen = low_entropy_pool(views, scaled_product(views, self.text.mT, self.scale), self.keep)
             feature, logits, h = seen.feature, seen.logits, seen.entropy
         else:
             feature, logits = x.image, (self.text @ x.image).mul_(self.scale)
@@ -237,8 +238,7 @@ class ReTA(Method):
             mean_slope = tangential(mean_slope, mean, dot(mean, mean_slope)[:, None]).mul_(inverse)
             text_slope.add_(mean_slope[:, None], alpha=1 / SLOTS)
         self.report({"loss_entropy": h, "loss_align": align})
-        products = self.text_sum @ text_slope.mT  # [C, 3, 3], only the diagonal counts; a plain sum would be slower
-        along = products.diagonal(dim1=-2, dim2=-1)[..., None] * self.sum_inverse.square()  # [C, 3, 1]
+        along = dot(self.text_sum, text_slope)[..., None] * self.sum_inverse.square()  # [C, 3, 1]
         text_slope.addcmul_(self.text_sum, along, value=-1)  # a slope in a unit vector can only turn it
         lr = (1 + self.text_updates) * self.lr
         fp16_norm = self.floors / self.eps if self.emulate_fp16 else None
@@ -257,7 +257,7 @@ class ReTA(Method):
         for m in range(1, SLOTS):
             distance.addcmul_(contrast[:, m], contrast[:, m])
         spread = 0.5 * self.scale**2 / (SLOTS + 1)
-        logits = (views @ self.text_mean.mT).mul_(self.scale)
+        logits = scaled_product(views, self.text_mean.mT, self.scale)
         logits.addmm_(views.square(), distance.mT, alpha=spread)  # [V, C]
         kept = select_confident(logits, self.keep)
         seen, log_p = views.index_select(0, kept), log_softmax(logits.index_select(0, kept))  # [k, D], [k, C]

@@ -314,10 +314,9 @@ def test_eq_16_mean_of_the_confident_views_entropies() -> None:
     seen = method.purify_regions(Observation(0, TEXT[0], {"views": views}))
     expected = (1.5 * math.log(2) + math.log(3)) / 2
     close(seen.loss_entropy, expected)
-    # dH/dl_c = −p_c (ln p_c + H): for the first −½ (−ln 2 + 1.5 ln 2) = −¼ ln 2 and twice ¼ · ½ ln 2. The mean halves
-    # it, and in cosines it is S times as large.
-    half = 0.5 * math.log(2) * math.log(2)
-    close(seen.confident_slope, [[-half / 4, half / 8, half / 8], [0.0, 0.0, 0.0]])
+    # −dH/dl_c = p_c (ln p_c + H): for the first ½ (−ln 2 + 1.5 ln 2) = ¼ ln 2 and twice −¼ · ½ ln 2.
+    ln_2 = math.log(2)
+    close(seen.confident_slope, [[ln_2 / 4, -ln_2 / 8, -ln_2 / 8], [0.0, 0.0, 0.0]])
     method.adapt_text(seen, torch.zeros(3))
     assert method.take_report()["loss_entropy"] == pytest.approx(expected, abs=1e-6)
 
@@ -358,9 +357,13 @@ def test_eq_18_the_losses_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     bce = gradient_of(monkeypatch, 1.0, 0.0) - entropy
     align = gradient_of(monkeypatch, 0.0, 1.0) - entropy
     torch.testing.assert_close(gradient_of(monkeypatch, 0.2, 0.5), entropy + 0.2 * bce + 0.5 * align)
+    # The one confident view is e0, and −dH/dl is ±.1 for classes 1 and 2: their prototypes get ∓.1 S e0, and of that
+    # each slot a third.
+    scale = math.log(3) / 0.3
+    close(entropy[1], [[-scale / 30, 0.0, 0.0]] * 3)
+    close(entropy[2], [[scale / 30, 0.0, 0.0]] * 3)
     # Class 1 scores S · ½ · .6 = ln 3, so σ = ¾ and the slope in its prototype is ¾ · ½ S (F_V + f2)
     # = ⅜ S (.6, .6, 1.6). Its component along e1 is lost in the normalisation; each of the three slots gets a third.
-    scale = math.log(3) / 0.3
     close(bce[1], [[0.125 * scale * 0.6, 0.0, 0.125 * scale * 1.6]] * 3)
     # Prototypes 0 and 1 are both e0: cosines (1, 0) each, softmax (1, e^−100). Text 1 gets (p_01 + p_11 − 1) / (2 τ) e0
     # = −50 e0, a third per slot; text 0 is parallel to e0 and cannot turn.
