@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import (
+    insert_by_entropy,
     low_entropy_pool,
     normalised_entropy,
     scaled_product,
@@ -32,7 +33,6 @@ from tta_bench.prototypes import (
     felt,
     in_inference_mode,
     info_nce,
-    put,
 )
 from tta_bench.views import AugMix
 
@@ -159,11 +159,10 @@ class DPE(Method):
 
     def store(self, label: int, feature: Tensor, h: float) -> None:
         """Offer an image to its class's cache; the class's visual prototype is the plain mean of its entries."""
-        features = self.cache_features[label]
-        count = put(features, self.cache_entropy[label], feature, h)
+        count = insert_by_entropy(self.cache_entropy, label, h, (self.cache_features, feature))
         if count:
             self.pulls = None
-            mean = features.sum(0).div_(count)  # [D]
+            mean = self.cache_features[label].sum(0).div_(count)  # [D]
             length = math.sqrt(mean.dot(mean).item())
             if length > 1e-12:  # otherwise it has no direction
                 self.visual[:, label], self.visual_length[label] = mean.div_(length), length

@@ -18,6 +18,7 @@ from tta_bench import hookimpl
 from tta_bench.functional import (
     certainties,
     dot,
+    insert_by_entropy,
     kept_count,
     low_entropy_pool,
     normalised_entropy,
@@ -40,7 +41,6 @@ from tta_bench.prototypes import (
     info_nce,
     inverse_length,
     log_softmax,
-    put,
     sum_unit,
     tangential,
     unit,
@@ -200,10 +200,9 @@ class ReTA(Method):
 
     def store(self, label: int, feature: Tensor, h: float) -> None:
         """Offer an image to its class's cache; the class's visual prototype is the unit mean of its entries."""
-        features = self.cache_features[label]
-        count = put(features, self.cache_entropy[label], feature, h)
+        count = insert_by_entropy(self.cache_entropy, label, h, (self.cache_features, feature))
         if count:
-            self.keys[:, label] = unit(features.sum(0))
+            self.keys[:, label] = unit(self.cache_features[label].sum(0))
         if count == 1:
             self.offsets[label] = cache_offset(self.alpha, self.beta)
             self.alignment = alignment_of(self.offsets, self.align)

@@ -134,7 +134,7 @@ def affinity(query: Tensor, features: Tensor, offsets: Tensor, beta: float) -> T
 
 def insert_by_entropy(
     entropies: Tensor, y: int | slice, h: float, *tensors_and_items: tuple[Tensor, Tensor | float]
-) -> None:
+) -> int:
     """Offer an item to class y, which keeps its K items of lowest entropy in ascending order.
 
     Of equal entropies the older item stays in front, so a full class admits only what is strictly below its last.
@@ -144,15 +144,20 @@ def insert_by_entropy(
         y: the class; or its slots, in a cache [C·K, ...] whose classes lie one behind the other.
         h: entropy of the new item.
         tensors_and_items: every other tensor [C, K, ...] of the cache, with the new item's part of it [...].
+
+    Returns:
+        How many items the class has now if the new one entered, otherwise 0.
     """
     stored = entropies[y].tolist()
     position = bisect_right(stored, h)
     if position == len(stored):
-        return
+        return 0
     for tensor, item in ((entropies, h), *tensors_and_items):
         items = tensor[y]
-        items[position + 1 :] = items[position:-1].clone()
+        if position + 1 < len(stored):
+            items[position + 1 :] = items[position:-1].clone()
         items[position] = item
+    return len(stored) - stored[:-1].count(math.inf)
 
 
 def insert_fifo(entropies: Tensor, y: int, h: float, *tensors_and_items: tuple[Tensor, Tensor | float]) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import math
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
@@ -83,23 +82,6 @@ def empty_cache(n_classes: int, shots: int, like: Tensor) -> tuple[Tensor, Tenso
     """Features, entropies and offsets of a cache without entries; dtype, device and D are those of `like`."""
     features = like.new_zeros(n_classes, shots, like.shape[-1])
     return features, like.new_full((n_classes, shots), math.inf), like.new_full((n_classes,), -math.inf)
-
-
-def put(features: Tensor, entropies: Tensor, feature: Tensor, h: float) -> int:
-    """Insert into one class's entries [L, D], [L], in place and by ascending entropy; how many it has if it entered.
-
-    When they are full, the last leaves if its entropy is larger. What does not enter gives 0.
-    """
-    stored = entropies.tolist()
-    at = bisect_right(stored, h)  # behind entries of equal entropy: the earlier keeps its place
-    if at == len(stored):
-        return 0
-    if at + 1 < len(stored):
-        entropies[at + 1 :] = entropies[at:-1].clone()
-        features[at + 1 :] = features[at:-1].clone()
-    entropies[at] = h
-    features[at] = feature
-    return len(stored) - stored[:-1].count(math.inf)
 
 
 def cache_offset(alpha: float, beta: float) -> float:

@@ -31,7 +31,7 @@ from tta_bench.interfaces import Observation, Task
 from tta_bench.methods.clip import CLIP
 from tta_bench.methods.regions import Regions
 
-Insert = Callable[..., None]  # insert_by_entropy or insert_fifo
+Insert = Callable[..., object]  # insert_by_entropy or insert_fifo
 CACHE_EVENTS = Path(__file__).parents[1] / "golden" / "golden_cache_update.npz"
 
 
@@ -172,6 +172,31 @@ def test_insertion_follows_the_official_tie_rules(insert: Insert, expected: str)
             insert(entropies, c, h, (ids, torch.tensor(i)))
         np.testing.assert_array_equal(ids, events[expected])
         np.testing.assert_array_equal(entropies, events["event_entropy"][events[expected]])
+
+
+def test_insertion_keeps_a_sorted_list() -> None:
+    """Against the lists of the official codes, with many ties; also in a flat cache, and the number of items."""
+    rng = torch.Generator().manual_seed(3)
+    entropies, ids = torch.full((2, 3), math.inf), torch.full((2, 3), -1)
+    flat_entropies, flat_ids = entropies.flatten().clone(), ids.flatten().clone()
+    official: list[tuple[float, int]] = []
+    for i in range(60):
+        h = float(torch.randint(12, (1,), generator=rng) * (1 - i / 80))
+        count = insert_by_entropy(entropies, 1, h, (ids, torch.tensor(i)))
+        assert count == insert_by_entropy(flat_entropies, slice(3, 6), h, (flat_ids, torch.tensor(i)))
+        before = list(official)
+        if len(official) < 3:
+            official.append((h, i))
+        elif h < official[-1][0]:
+            official[-1] = (h, i)
+        official.sort(key=lambda entry: entry[0])
+        n = len(official)
+        assert count == (n if official != before else 0)
+        assert entropies[1, :n].tolist() == [entry[0] for entry in official]
+        assert ids[1, :n].tolist() == [entry[1] for entry in official]
+    assert entropies[1].isfinite().all()
+    assert torch.equal(flat_entropies, entropies.flatten())
+    assert torch.equal(flat_ids, ids.flatten())
 
 
 def test_a_cache_without_slots_stays_empty() -> None:

@@ -22,11 +22,9 @@ from tta_bench.prototypes import (
     alignment_of,
     cache_logits,
     cache_offset,
-    empty_cache,
     entropy_and_slope,
     info_nce,
     inverse_length,
-    put,
     sum_unit,
     tangential,
     unit,
@@ -62,28 +60,6 @@ def test_vectors_have_a_length() -> None:
 
 
 # --------------------------------------------------------------------------------------------------- class cache
-
-
-def test_put_like_a_sorted_list() -> None:
-    """Against the lists of the official codes, with many ties."""
-    rng = torch.Generator().manual_seed(3)
-    features, entropies, _ = empty_cache(1, 3, torch.zeros(1, 1))
-    official: list[tuple[float, float]] = []
-    for i in range(60):
-        h = float(torch.randint(12, (1,), generator=rng)) * (1 - i / 80)
-        h = float(torch.tensor(h))
-        count = put(features[0], entropies[0], torch.tensor([float(i)]), h)
-        before = list(official)
-        if len(official) < 3:
-            official.append((h, i))
-        elif h < official[-1][0]:
-            official[-1] = (h, i)
-        official.sort(key=lambda entry: entry[0])
-        n = len(official)
-        assert count == (n if official != before else 0)
-        assert entropies[0, :n].tolist() == [entry[0] for entry in official]
-        assert features[0, :n, 0].tolist() == [entry[1] for entry in official]
-    assert entropies.isfinite().all()
 
 
 @pytest.mark.parametrize("alpha", [6.0, 1, 0])
