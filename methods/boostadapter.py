@@ -22,9 +22,7 @@ from tta_bench.functional import (
     classifier,
     insert_by_entropy,
     insert_fifo,
-    kept_count,
     low_entropy_pool,
-    lowest,
     normalised_entropy,
     stack_views,
 )
@@ -108,10 +106,8 @@ class BoostAdapter(Method):
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
         logits = views @ self.classifier  # [V, C]
         pool = low_entropy_pool(views, logits, self.keep)
-        entropies = -pool.certainties
-        # An image without views has nothing to boost with.
-        boosting = lowest(entropies, kept_count(self.keep, len(views)) if len(views) > 1 else 0)
-        boost = Boost(views[boosting], logits[boosting].argmax(1), entropies[boosting])
+        boosting = pool.kept if len(views) > 1 else pool.kept[:0]  # an image without views has nothing to boost with
+        boost = Boost(views[boosting], logits[boosting].argmax(1), pool.entropies[boosting])
         if self.predict_from == "original":
             pool = low_entropy_pool(views[:1], logits[:1], self.keep)
         return pool, boost

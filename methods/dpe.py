@@ -110,6 +110,7 @@ class DPE(Method):
         self.scale = task.scale
         self.text_updates = 0
         self.cache_features, self.cache_entropy, self.offsets = empty_cache(len(task.text), self.shots, task.text)
+        self.cache_entropy = self.cache_entropy.double()  # like the numbers that it is compared with
         self.text = task.text.T.clone(memory_format=torch.contiguous_format)  # [D, C] unit
         self.text_length = torch.ones_like(self.offsets)  # [C] of the sum of the prompts and the accepted samples
         self.visual = self.text.clone()  # [D, C] unit class means; those of absent classes are never felt
@@ -135,7 +136,8 @@ class DPE(Method):
         n_classes = len(self.offsets)
         seen = low_entropy_pool(views, scaled_product(views, self.text, self.scale), self.keep)
         label = int(seen.logits.argmax())
-        self.store(label, seen.feature, seen.entropy)  # before the prediction: the image sees itself in the cache
+        h = normalised_entropy(seen.entropy, n_classes)
+        self.store(label, seen.feature, h)  # before the prediction: the image sees itself in the cache
 
         text, visual = self.adapt(seen.feature, seen.logits)
         text_inverse = inverse_length(text)
@@ -151,7 +153,6 @@ class DPE(Method):
             self.text_updates += 1
             self.text.addcmul_(text, text_inverse.div_(self.text_length))
             self._normalise_text()
-        h = normalised_entropy(seen.entropy, n_classes)
         self.report(
             {"pseudo_label": label, "cache_entropy": h, "score_entropy": score_entropy, "text_updated": updated}
         )

@@ -16,15 +16,12 @@ from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import (
-    certainties,
     dot,
     insert_by_entropy,
-    kept_count,
     low_entropy_pool,
     normalised_entropy,
     scaled_product,
     select_confident,
-    share_of_highest,
     stack_views,
     uncertainty,
 )
@@ -178,7 +175,7 @@ class ReTA(Method):
         self.report({"loss_calibration": loss})
         adapted = self.adapt(feature, logits, cached[0], slope)
         inverse = inverse_length(adapted)  # [C, 3, 1]
-        original, calibrated, share = self.predict(queries, cached, adapted, inverse)
+        original, calibrated = self.predict(queries, cached, adapted, inverse)
         score_entropy = uncertainty(original)
         updated = normalised_entropy(score_entropy, SLOTS) < self.gate
         if updated:
@@ -196,7 +193,7 @@ class ReTA(Method):
         )
         if self.score == "native":
             original, calibrated = original.softmax(-1), calibrated.softmax(-1)
-        return torch.lerp(share @ calibrated, original, self.lam)
+        return torch.lerp(calibrated.mean(0), original, self.lam)
 
     def store(self, label: int, feature: Tensor, h: float) -> None:
         """Offer an image to its class's cache; the class's visual prototype is the unit mean of its entries."""
@@ -269,13 +266,11 @@ class ReTA(Method):
         text_slope[label].sub_(text_slope.sum(0))  # y is in every contrast; the slopes in the means cancel out here
         return -log_p[:, label].mean().item(), text_slope
 
-    def predict(self, views: Tensor, cached: Tensor, text: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The original's logits [C] under the last embedding, the views' [V, C] under the mean one, and what share [V]
-        of the score each view has: the confident ones count."""
+    def predict(self, views: Tensor, cached: Tensor, text: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+        """The original's logits [C] under the last embedding, and the confident views' [k, C] under the mean one."""
         original = torch.addcmul(cached[0], text[:, -1] @ views[0], inverse[:, -1, 0], value=self.scale)
         calibrated = torch.addmm(cached, views, sum_unit(text, inverse).mT, alpha=self.scale / SLOTS)
-        share = share_of_highest(certainties(calibrated), kept_count(self.keep, len(views)))
-        return original, calibrated, share
+        return original, calibrated.index_select(0, select_confident(calibrated, self.keep))
 
 
 @hookimpl

@@ -103,7 +103,7 @@ class TDA(Method):
         insert_by_entropy(self.entropies, positive, h, item, (self.offsets, -self.beta))
         if self.is_uncertain(pool):
             negative = slice(first + self.shots, first + self.per_class)
-            votes = -self.neg_alpha * self.counts_against(pool.probs)
+            votes = self.counts_against(pool.probs).to(self.votes.dtype).mul_(-self.neg_alpha)
             insert_by_entropy(self.entropies, negative, h, item, (self.offsets, -self.neg_beta), (self.votes, votes))
 
     def is_uncertain(self, pool: Pool) -> bool:

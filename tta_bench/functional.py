@@ -23,15 +23,10 @@ def entropy(probs: Tensor) -> Tensor:
     return terms.sum(-1)
 
 
-def certainties(logits: Tensor) -> Tensor:
-    """−H(softmax(l)) over the last dimension, in nats."""
-    log_probs = logits.log_softmax(-1)  # never −inf for finite logits, so that p·ln p is finite as well
-    return dot(log_probs.exp(), log_probs)
-
-
 def entropy_of_logits(logits: Tensor) -> Tensor:
     """H(softmax(l)) over the last dimension, in nats."""
-    return certainties(logits).neg_()
+    log_probs = logits.log_softmax(-1)  # never −inf for finite logits, so that p·ln p is finite as well
+    return dot(log_probs.exp(), log_probs).neg_()
 
 
 def uncertainty(logits: Tensor) -> float:
@@ -95,26 +90,20 @@ class Pool(NamedTuple):
     logits: Tensor  # [C] mean logits
     probs: Tensor  # [C] mean probabilities: not the softmax of the mean logits
     entropy: float  # of the mean probabilities, in nats: not the mean of the views' entropies
-    certainties: Tensor  # [V] −H of each view
+    kept: Tensor  # [k] indices of the pooled views, most confident first
+    entropies: Tensor  # [V] of each view, in nats
 
 
 def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
     """Average the most confident views; `features` [V, D] and `logits` [V, C] include the original as view 0."""
     log_probs = logits.log_softmax(-1)
     probs = log_probs.exp()
-    certainties = dot(probs, log_probs)  # [V]
-    share = share_of_highest(certainties, kept_count(keep, len(logits)))  # [V]: a mean is a product with it
-    mean_probs = share @ probs
-    h = max(0.0, entropy(mean_probs).item())  # k times 1/k may round above 1, where the entropy would be negative
-    return Pool(share @ features, share @ logits, mean_probs, h, certainties)
-
-
-def share_of_highest(values: Tensor, count: int) -> Tensor:
-    """1/count for the `count` largest values and 0 for the others; of equal values the first counts."""
-    highest, order = values.topk(min(count + 1, len(values)))  # not stable: good as long as nothing is equal
-    best = highest.tolist()
-    kept = order[:count] if count == len(values) or best[count] < best[count - 1] else lowest(-values, count)
-    return torch.zeros_like(values).scatter_(0, kept, 1 / count)
+    entropies = dot(probs, log_probs).neg_()  # [V]
+    kept = lowest(entropies, kept_count(keep, len(logits)))
+    share = torch.zeros_like(entropies).scatter_(0, kept, 1 / len(kept))  # [V]: a mean is a product with it
+    # But k times 1/k may round to something else than 1, and the entropy of sure views would feel that.
+    mean_probs = probs.index_select(0, kept).mean(0)
+    return Pool(share @ features, share @ logits, mean_probs, entropy(mean_probs).item(), kept, entropies)
 
 
 # ---------------------------------------------------------------------------------------------------------- caches

@@ -24,7 +24,6 @@ from tta_bench.functional import (
     lowest,
     normalised_entropy,
     select_confident,
-    share_of_highest,
     stack_views,
 )
 from tta_bench.interfaces import Observation, Task
@@ -89,12 +88,11 @@ def test_lowest_prefers_the_first_of_equal_values() -> None:
     assert lowest(torch.tensor([2.0, 1.0, 1.0, 0.0, 1.0]), 3).tolist() == [3, 1, 2]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-def test_share_of_highest_prefers_the_first_of_equal_values(count: int) -> None:
-    values = torch.tensor([2.0, 3.0, 3.0, 4.0, 3.0], dtype=torch.float64)
-    first = [3, 1, 2, 4, 0][:count]
-    assert share_of_highest(values, count).tolist() == [1 / count if i in first else 0.0 for i in range(5)]
-    assert values.tolist() == [2.0, 3.0, 3.0, 4.0, 3.0]
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5])
+def test_lowest_of_any_number_and_the_values_stay(count: int) -> None:
+    values = torch.tensor([3.0, 2.0, 2.0, 1.0, 2.0], dtype=torch.float64)
+    assert lowest(values, count).tolist() == [3, 1, 2, 4, 0][:count]
+    assert values.tolist() == [3.0, 2.0, 2.0, 1.0, 2.0]
 
 
 def test_select_confident_orders_views_by_entropy() -> None:
@@ -129,8 +127,21 @@ def test_pool_averages_features_logits_and_probabilities_of_the_surest_views() -
     torch.testing.assert_close(pool.logits, 20 * text @ pool.feature)
     torch.testing.assert_close(pool.probs, logits.softmax(1)[by_entropy[:4]].mean(0))
     assert pool.entropy == pytest.approx(entropy(pool.probs).item())
-    torch.testing.assert_close(-pool.certainties, entropy(logits.softmax(1)))
+    assert pool.kept.tolist() == by_entropy[:4]
+    torch.testing.assert_close(pool.entropies, entropy(logits.softmax(1)))
     assert pool.feature.norm() < 1 - 1e-3  # not re-normalised
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n_views", [3, 6, 10, 12, 19, 24, 48, 49])
+def test_pool_of_equal_sure_views_has_their_entropy(n_views: int, dtype: torch.dtype) -> None:
+    """p = 1 − 11 q and eleven times q = e⁻²⁵, so H = 11 q (25 + 1) but for terms of q²: far below the rounding of 1."""
+    logits = torch.zeros(n_views, 12, dtype=dtype)
+    logits[:, 0] = 25
+    pool = low_entropy_pool(torch.ones(n_views, 4, dtype=dtype), logits, 1.0)
+    q = math.exp(-25)
+    assert pool.probs[0] <= 1
+    assert pool.entropy == pytest.approx(11 * q * (25 if dtype == torch.float32 else 26), rel=1e-3)
 
 
 def test_pool_of_one_view_is_that_view() -> None:
