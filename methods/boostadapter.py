@@ -107,7 +107,7 @@ class BoostAdapter(Method):
         logits = views @ self.classifier  # [V, C]
         pool = low_entropy_pool(views, logits, self.keep)
         boosting = pool.kept if len(views) > 1 else pool.kept[:0]  # an image without views has nothing to boost with
-        boost = Boost(views[boosting], logits[boosting].argmax(1), pool.entropies[boosting])
+        boost = Boost(views[boosting], logits[boosting].argmax(1), -pool.certainties[boosting])
         if self.predict_from == "original":
             pool = low_entropy_pool(views[:1], logits[:1], self.keep)
         return pool, boost

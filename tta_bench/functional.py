@@ -5,6 +5,7 @@ Everything here works on plain tensors. Caches are changed in place; everything 
 
 from __future__ import annotations
 
+import functools
 import math
 from bisect import bisect_right
 from typing import NamedTuple, TypeVar
@@ -49,6 +50,13 @@ def normalised_entropy(h: Number, n_classes: int) -> Number:
 # ---------------------------------------------------------------------------------------------------------- views
 
 
+@functools.cache
+def number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor without dimensions, to calculate with in a step: a plain number would be made into one every time."""
+    with torch.inference_mode(False):
+        return torch.tensor(value, dtype=dtype, device=device)
+
+
 def classifier(text: Tensor, scale: float) -> Tensor:
     """W [D, C] with logits = features @ W; laid out in rows, because a product with a transposed view is slower."""
     return (scale * text.T).contiguous()
@@ -69,13 +77,18 @@ def kept_count(keep: float, n_views: int) -> int:
     return max(1, math.floor(keep * n_views + 1e-9))  # 0.29 · 100 is 28.999… in binary
 
 
-def lowest(values: Tensor, count: int) -> Tensor:
-    """Indices of the `count` smallest values, ascending; of equal values the first comes first."""
+def lowest(values: Tensor, count: int, largest: bool = False) -> Tensor:
+    """Indices of the `count` smallest values, ascending, or largest, descending; of equal values the first is first."""
     if count < len(values):  # a partial sort is faster but not stable: good as long as nothing is equal
-        smallest, order = values.topk(count + 1, largest=False)
-        if len(set(smallest.tolist())) == count + 1:
+        best, order = values.topk(count + 1, largest=largest)
+        if len(set(best.tolist())) == count + 1:
             return order[:count]
-    return values.sort(stable=True)[1][:count]
+    return values.sort(stable=True, descending=largest)[1][:count]
+
+
+def highest(values: Tensor, count: int) -> Tensor:
+    """Indices of the `count` largest values, descending; of equal values the first comes first."""
+    return lowest(values, count, largest=True)
 
 
 def select_confident(logits: Tensor, keep: float) -> Tensor:
@@ -91,19 +104,21 @@ class Pool(NamedTuple):
     probs: Tensor  # [C] mean probabilities: not the softmax of the mean logits
     entropy: float  # of the mean probabilities, in nats: not the mean of the views' entropies
     kept: Tensor  # [k] indices of the pooled views, most confident first
-    entropies: Tensor  # [V] of each view, in nats
+    certainties: Tensor  # [V] −H of each view
 
 
 def low_entropy_pool(features: Tensor, logits: Tensor, keep: float) -> Pool:
     """Average the most confident views; `features` [V, D] and `logits` [V, C] include the original as view 0."""
     log_probs = logits.log_softmax(-1)
     probs = log_probs.exp()
-    entropies = dot(probs, log_probs).neg_()  # [V]
-    kept = lowest(entropies, kept_count(keep, len(logits)))
-    share = torch.zeros_like(entropies).scatter_(0, kept, 1 / len(kept))  # [V]: a mean is a product with it
-    # But k times 1/k may round to something else than 1, and the entropy of sure views would feel that.
-    mean_probs = probs.index_select(0, kept).mean(0)
-    return Pool(share @ features, share @ logits, mean_probs, entropy(mean_probs).item(), kept, entropies)
+    certainties = dot(probs, log_probs)  # [V]
+    kept = highest(certainties, kept_count(keep, len(logits)))
+    chosen = torch.zeros_like(certainties).scatter_(0, kept, 1.0)  # [V]: a mean is a product with its share
+    k = number(len(kept), chosen.dtype, chosen.device)
+    share = chosen / k
+    # k times 1/k may round to something else than 1, and the entropy of sure views would feel that.
+    mean_probs = (chosen @ probs).div_(k)
+    return Pool(share @ features, share @ logits, mean_probs, entropy(mean_probs).item(), kept, certainties)
 
 
 # ---------------------------------------------------------------------------------------------------------- caches

@@ -17,6 +17,7 @@ from tta_bench.functional import (
     classifier,
     entropy,
     entropy_of_logits,
+    highest,
     insert_by_entropy,
     insert_fifo,
     kept_count,
@@ -91,7 +92,7 @@ def test_lowest_prefers_the_first_of_equal_values() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5])
 def test_lowest_of_any_number_and_the_values_stay(count: int) -> None:
     values = torch.tensor([3.0, 2.0, 2.0, 1.0, 2.0], dtype=torch.float64)
-    assert lowest(values, count).tolist() == [3, 1, 2, 4, 0][:count]
+    assert lowest(values, count).tolist() == highest(-values, count).tolist() == [3, 1, 2, 4, 0][:count]
     assert values.tolist() == [3.0, 2.0, 2.0, 1.0, 2.0]
 
 
@@ -128,7 +129,7 @@ def test_pool_averages_features_logits_and_probabilities_of_the_surest_views() -
     torch.testing.assert_close(pool.probs, logits.softmax(1)[by_entropy[:4]].mean(0))
     assert pool.entropy == pytest.approx(entropy(pool.probs).item())
     assert pool.kept.tolist() == by_entropy[:4]
-    torch.testing.assert_close(pool.entropies, entropy(logits.softmax(1)))
+    torch.testing.assert_close(-pool.certainties, entropy(logits.softmax(1)))
     assert pool.feature.norm() < 1 - 1e-3  # not re-normalised
 
 
