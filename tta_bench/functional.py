@@ -77,18 +77,22 @@ def kept_count(keep: float, n_views: int) -> int:
     return max(1, math.floor(keep * n_views + 1e-9))  # 0.29 · 100 is 28.999… in binary
 
 
-def lowest(values: Tensor, count: int, largest: bool = False) -> Tensor:
-    """Indices of the `count` smallest values, ascending, or largest, descending; of equal values the first is first."""
+def lowest(values: Tensor, count: int) -> Tensor:
+    """Indices of the `count` smallest values, ascending; of equal values the first comes first."""
+    return _best(values, count, largest=False)
+
+
+def highest(values: Tensor, count: int) -> Tensor:
+    """Indices of the `count` largest values, descending; of equal values the first comes first."""
+    return _best(values, count, largest=True)
+
+
+def _best(values: Tensor, count: int, largest: bool) -> Tensor:
     if count < len(values):  # a partial sort is faster but not stable: good as long as nothing is equal
         best, order = values.topk(count + 1, largest=largest)
         if len(set(best.tolist())) == count + 1:
             return order[:count]
     return values.sort(stable=True, descending=largest)[1][:count]
-
-
-def highest(values: Tensor, count: int) -> Tensor:
-    """Indices of the `count` largest values, descending; of equal values the first comes first."""
-    return lowest(values, count, largest=True)
 
 
 def select_confident(logits: Tensor, keep: float) -> Tensor:
