@@ -48,8 +48,8 @@ Pulls = tuple[float, Tensor, Tensor]  # the alignment loss, and its slopes downw
 
 
 def inverse_length(x: Tensor) -> Tensor:
-    """1/‖x‖ of each column, [D, C] -> [C]."""
-    return x.square().sum(0).rsqrt_()
+    """1/‖x‖ of each column, [D, C] -> [C]; never quite infinite, so that a zero vector can stay zero."""
+    return x.square().sum(0).clamp_min_(1e-24).rsqrt_()
 
 
 def turn(x: Tensor, length: Tensor, down: Tensor, lr: float, eps: float, fp16_length: Tensor | None) -> Tensor:

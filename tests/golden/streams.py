@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.methods.dpe import DPE
+from tta_bench.methods.reta import ReTA
 
 Array = np.ndarray[Any, Any]
 Golden = Mapping[str, Array]
@@ -70,3 +72,25 @@ def replay(method: Method, stream: list[Observation]) -> tuple[Array, dict[str, 
 def run(method: Method, task: Task, stream: list[Observation]) -> Tensor:
     method.start(task)
     return torch.stack([method.step(x) for x in stream])
+
+
+def logits_close(actual: Array, expected: Array) -> None:
+    """g/(|g| + 1e-3) amplifies rounding where a softmax is saturated: rarely, so the bulk must be much closer."""
+    difference = np.abs(actual - expected)
+    assert difference.max() < 1e-2
+    assert np.quantile(difference, 0.99) < 2e-3
+    assert np.median(difference) < 1e-4
+
+
+def prototype_run_close(method: DPE | ReTA, reported: Golden, expected: Golden) -> None:
+    """What DPE and ReTA decide, lose and cache on the way, against an official run."""
+    assert (reported["pseudo_label"] == expected["pred"]).all()
+    assert (reported["text_updated"] == expected["updated"]).all()
+    close(reported["cache_entropy"], expected["cache_entropy_in"], 1e-4)
+    close(reported["loss_entropy"], expected["entropy_before"], 1e-3)
+    close(reported["score_entropy"], expected["entropy_after"], 1e-3)
+    close(reported["loss_align"], expected["infonce"], 1e-4)
+    filled = method.cache_entropy.isfinite().numpy()
+    assert (filled.sum(1) == expected["cache_count"]).all()
+    close(method.cache_features.numpy()[filled], expected["cache_feat"][filled], 1e-6)
+    close(method.cache_entropy.numpy()[filled], expected["cache_ent"][filled], 1e-4)

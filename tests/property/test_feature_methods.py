@@ -103,6 +103,15 @@ def test_classes_may_be_permuted(make: Any) -> None:
     torch.testing.assert_close(run(make(), permuted, stream), run(make(), task, stream)[:, order], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("make", [TDA, BoostAdapter, DMN, DPE, ReTA, PuRF])
+def test_a_class_without_text_gives_finite_scores(make: Any) -> None:
+    """Its prototype is the zero vector. (In emulated half precision the slopes of one overflow, as they did there.)"""
+    task = make_task(dtype=torch.float32)
+    stream = make_stream(task)
+    task.text[2], task.text_bank[2] = 0.0, 0.0
+    assert run(make(), task, stream).isfinite().all()
+
+
 @every_method
 def test_start_forgets(make: Any) -> None:
     task = make_task(dtype=torch.float32)
