@@ -88,12 +88,13 @@ def test_a_damaged_checkpoint_means_starting_afresh(tmp_path: Path, undisturbed:
 
 
 def test_interrupting_says_how_to_go_on(tmp_path: Path, undisturbed: tuple[bytes, bytes, str]) -> None:
-    process = start_process(*RUN, home=tmp_path, TOY_DELAY="0.05")
+    process = start_process(*RUN, home=tmp_path, TOY_DELAY="0.3")  # long enough for a busy machine to stall this test
     while encoded_blocks(tmp_path) < 2:
+        assert process.poll() is None, f"finished before it could be interrupted: {process.communicate()}"
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.strip().splitlines()[-1] == "ttabench: interrupted: the same command goes on from where it was"
     assert "Traceback" not in err
     check(tmp_path, undisturbed)
