@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from tta_bench.errors import BadData, UsageError
-from tta_bench.files import digest
-from tta_bench.prompt_files import Maple
+from tta_bench.prompts.files import Maple
+from tta_bench.system.files import digest
 
 if TYPE_CHECKING:
     from tta_bench.backbones._open_clip import OpenClip

@@ -16,7 +16,7 @@ from tta_bench.errors import UsageError
 from tta_bench.interfaces import Backbone, Preprocess
 
 if TYPE_CHECKING:
-    from tta_bench.prompt_files import Maple
+    from tta_bench.prompts.files import Maple
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Self
 import torch
 from huggingface_hub import constants
 
-from tta_bench.backbones._checkpoints import COUNTERS, fill, read_weights
+from tta_bench.backbones._hub import Published, find_weights, host, missing, require_transformers, unreachable
 from tta_bench.backbones._open_clip import OpenClip, dtype_of
-from tta_bench.backbones._weights import Published, find_weights, host, missing, require_transformers, unreachable
+from tta_bench.backbones._weight_files import COUNTERS, fill, read_weights
 from tta_bench.errors import UsageError
-from tta_bench.files import canonical_json
 from tta_bench.interfaces import Preprocess
+from tta_bench.system.files import canonical_json
 
 
 class Pretrained(OpenClip):

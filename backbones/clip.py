@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from torch import nn
 
 from tta_bench import hookimpl
+from tta_bench.backbones._hub import Published
 from tta_bench.backbones._pretrained import Pretrained
-from tta_bench.backbones._weights import Published
 
 FILES = "https://openaipublic.azureedge.net/clip/models/"
 

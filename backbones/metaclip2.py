@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tta_bench import hookimpl
+from tta_bench.backbones._hub import Published
 from tta_bench.backbones._pretrained import Pretrained
-from tta_bench.backbones._weights import Published
 
 
 class MetaCLIP2(Pretrained):

@@ -10,8 +10,8 @@ from open_clip.factory import get_model_config
 from open_clip.pretrained import get_pretrained_cfg
 
 from tta_bench import hookimpl
+from tta_bench.backbones._hub import Published
 from tta_bench.backbones._pretrained import Pretrained
-from tta_bench.backbones._weights import Published
 from tta_bench.errors import UnknownName, UsageError
 
 HOW = "write openclip:MODEL/TAG, for example openclip:ViT-L-14/openai"

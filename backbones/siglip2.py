@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tta_bench import hookimpl
+from tta_bench.backbones._hub import Published
 from tta_bench.backbones._pretrained import Pretrained
-from tta_bench.backbones._weights import Published
 
 
 class SigLIP2(Pretrained):

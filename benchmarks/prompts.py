@@ -21,9 +21,9 @@ from torch.nn.functional import normalize
 
 from tta_bench.backbones._open_clip import OpenClip, text_features
 from tta_bench.functional import select_confident
+from tta_bench.functional.prompt_tuning import WORDS, marginal_entropy
 from tta_bench.interfaces import Observation, Preprocess, Task
 from tta_bench.methods.tpt import TPT
-from tta_bench.prompt_tuning import WORDS, marginal_entropy
 
 NAMES = (  # COCO's
     "person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light,fire hydrant,stop sign,parking meter,"

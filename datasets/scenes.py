@@ -16,8 +16,8 @@ import numpy as np
 from PIL import Image
 
 from tta_bench import hookimpl
-from tta_bench.datasets.scenes_layout import CLASS_NAMES, Layout, lay_out, render
-from tta_bench.datasets.scenes_shifts import SHIFTS, apply_shift
+from tta_bench.datasets._scenes_layout import CLASS_NAMES, Layout, lay_out, render
+from tta_bench.datasets._scenes_shifts import SHIFTS, apply_shift
 from tta_bench.errors import UnknownName
 from tta_bench.interfaces import Sample
 

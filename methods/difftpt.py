@@ -16,9 +16,9 @@ from torch import Tensor
 from tta_bench import hookimpl
 from tta_bench.errors import UsageError
 from tta_bench.functional import kept_count, select_confident, stack_views
+from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, descend, marginal_entropy, most_alike
 from tta_bench.generated import NO_IMAGES, Generated
 from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, descend, marginal_entropy, most_alike
 from tta_bench.views import AugMix
 
 

@@ -23,8 +23,7 @@ from tta_bench.functional import (
     stack_views,
     uncertainty,
 )
-from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prototypes import (
+from tta_bench.functional.prototypes import (
     alignment_of,
     cache_logits,
     cache_offset,
@@ -34,6 +33,7 @@ from tta_bench.prototypes import (
     in_inference_mode,
     info_nce,
 )
+from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.views import AugMix
 
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
-from tta_bench.captions import TEMPLATE, corpus_for, digest_of
 from tta_bench.functional import select_confident, stack_views
+from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, bind, descend, marginal_entropy, minmax
 from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, bind, descend, marginal_entropy, minmax
+from tta_bench.prompts.captions import TEMPLATE, corpus_for, digest_of
 from tta_bench.views import AugMix
 
 

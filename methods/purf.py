@@ -26,8 +26,7 @@ from tta_bench.functional import (
     scaled_product,
     uncertainty,
 )
-from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prototypes import (
+from tta_bench.functional.prototypes import (
     adamw_step,
     adjacent_embeddings,
     alignment_of,
@@ -41,6 +40,7 @@ from tta_bench.prototypes import (
     tangential,
     unit,
 )
+from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.views import AugMix, RandomCrops
 
 SLOTS = 3  # adjacent embeddings per class, as in ReTA

@@ -25,8 +25,7 @@ from tta_bench.functional import (
     stack_views,
     uncertainty,
 )
-from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prototypes import (
+from tta_bench.functional.prototypes import (
     adamw_step,
     adjacent_embeddings,
     alignment_of,
@@ -42,6 +41,7 @@ from tta_bench.prototypes import (
     tangential,
     unit,
 )
+from tta_bench.interfaces import Method, Observation, Task, Views
 from tta_bench.views import AugMix
 
 SLOTS = 3  # adjacent embeddings per class; the official code also normalises entropies by log2(SLOTS), not by log2 C

@@ -16,8 +16,8 @@ from torch import Tensor
 from tta_bench import hookimpl
 from tta_bench.errors import UsageError
 from tta_bench.functional import select_confident, stack_views
+from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, advantages, descend, policy_loss
 from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, advantages, descend, policy_loss
 from tta_bench.views import AugMix
 
 NO_REWARD = "rlcf needs a reward model: name a second backbone, for example --set reward=openclip:ViT-L-14/openai"

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import select_confident, stack_views
+from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, descend, marginal_entropy
 from tta_bench.interfaces import Method, Observation, Task, Views
-from tta_bench.prompt_tuning import AdamW, ClassText, ContextTower, descend, marginal_entropy
 from tta_bench.views import AugMix
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tta_bench import cli
+from tta_bench.cli import main as cli
 from tta_bench.plugins import Registry
-from tta_bench.progress import Silent
-from tta_bench.runner import Bench
+from tta_bench.runs.bench import Bench
+from tta_bench.system.progress import Silent
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes that tests start
 TOY = Path(__file__).parent / "toy_plugin.py"
@@ -79,7 +79,7 @@ def toy_bench(toy_registry: Registry, home: Path) -> Bench:
 
 def start_process(*arguments: str, home: Path, **environment: str) -> subprocess.Popen[str]:
     """The command line in a process of its own, so that it can be killed."""
-    command = [sys.executable, "-c", "from tta_bench.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from tta_bench.cli.main import main; main()", *arguments]
     settings = {**os.environ, "TTABENCH_HOME": str(home), **environment}
 
     def hear_interrupts() -> None:  # a shell lets its background jobs, and all that they start, ignore Ctrl-C

@@ -17,8 +17,8 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from tta_bench.backbones.tiny import WEIGHTS, Tiny
+from tta_bench.datasets._scenes_layout import CLASS_NAMES
 from tta_bench.datasets.scenes import VARIANTS, labels_of, layout_of, picture
-from tta_bench.datasets.scenes_layout import CLASS_NAMES
 
 PROMPT = "a photo of a {}."
 

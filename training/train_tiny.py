@@ -24,9 +24,9 @@ from torchvision.ops import roi_align
 
 from tta_bench.backbones._open_clip import trimmed_text_features
 from tta_bench.backbones.tiny import WEIGHTS, build_model, build_tokenizer, read_config
+from tta_bench.datasets._scenes_layout import CLASS_NAMES, SIDE, render
+from tta_bench.datasets._scenes_places import PLACES
 from tta_bench.datasets.scenes import layout_of
-from tta_bench.datasets.scenes_layout import CLASS_NAMES, SIDE, render
-from tta_bench.datasets.scenes_places import PLACES
 
 MOST_OBJECTS = 6
 # How often a training view is the whole scene, a random square, a square around an object: mostly one object at a time

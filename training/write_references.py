@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
+from tta_bench.checks.fidelity import similarities
 from tta_bench.plugins import default_registry
-from tta_bench.reference import similarities
 
 FILE = Path(__file__).parents[1] / "tta_bench" / "data" / "references.json"
 

@@ -23,7 +23,7 @@ import pluggy
 
 from tta_bench import hookspecs
 from tta_bench.errors import PluginError, UnknownName, UsageError
-from tta_bench.files import digest
+from tta_bench.system.files import digest
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import BadData, UsageError
-from tta_bench.files import digest, file_digest, write_atomically
+from tta_bench.system.files import digest, file_digest, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,10 +18,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tta_bench import imaging
 from tta_bench.errors import UnknownName, UsageError
-from tta_bench.imaging import crop_resize, crop_resize_levels, resize_centre_crop, to_image, to_tensor
 from tta_bench.interfaces import Preprocess, Views
+from tta_bench.pixels import operations as imaging
+from tta_bench.pixels.operations import crop_resize, crop_resize_levels, resize_centre_crop, to_image, to_tensor
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import TOY, Invoke
-from tta_bench import conformance
+from tta_bench.checks import conformance
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.plugins import Registry
 

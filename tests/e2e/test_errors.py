@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import TOY, Invoke, Result
 from tta_bench import records
 from tta_bench.errors import StoreError
-from tta_bench.files import write_atomically
+from tta_bench.system.files import write_atomically
 
 
 def complaint(result: Result, code: int) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Invoke
-from tta_bench.leaderboard import boards
 from tta_bench.records import Identity, RunRecord
+from tta_bench.report.board import boards
 
 
 def record(method: str = "tda", value: float = 50.0, **changes: object) -> RunRecord:
@@ -127,7 +127,7 @@ def test_show_finds_a_run_by_the_beginning_of_its_name(two_runs: None, invoke: I
 
 
 def test_latex_escapes_what_latex_would_read_as_code() -> None:
-    from tta_bench.leaderboard import to_latex, to_markdown
+    from tta_bench.report.board import to_latex, to_markdown
 
     nasty = record("a_b&c%", changes={"x": "$1"}, tag="tuned")
     assert r"a\_b\&c\% [tuned: x=\$1]" in to_latex([nasty])
@@ -137,7 +137,7 @@ def test_latex_escapes_what_latex_would_read_as_code() -> None:
 def test_the_console_has_room_for_many_datasets(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    from tta_bench.leaderboard import to_console
+    from tta_bench.report.board import to_console
 
     names = [f"scenes:variant{i}" for i in range(6)]
     runs = [record(value=40.0 + i, dataset=n, protocol=Identity({"d": n})) for i, n in enumerate(names)]
@@ -160,7 +160,7 @@ def test_a_dataset_under_two_protocols_is_not_averaged() -> None:
 
 def test_a_terminal_without_unicode_still_gets_its_table(two_runs: None, home: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "TTABENCH_HOME": str(home)}
-    command = [sys.executable, "-c", "from tta_bench.cli import main; main()", "leaderboard"]
+    command = [sys.executable, "-c", "from tta_bench.cli.main import main; main()", "leaderboard"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "twobranches" in done.stdout

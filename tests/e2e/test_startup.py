@@ -25,7 +25,7 @@ def seconds(code: str) -> float:
 def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
     code = (
         f"import sys; sys.argv = ['ttabench', *{arguments!r}]\n"
-        "from tta_bench.cli import main\n"
+        "from tta_bench.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         f"print('loaded:', [name for name in {HEAVY!r} if name in sys.modules])"
     )
@@ -36,5 +36,5 @@ def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
 def test_help_is_a_small_multiple_of_importing_the_command_line_library() -> None:
     """Compared in one run, because absolute times mean nothing on a shared machine."""
     library = seconds("import typer.main, rich.console")
-    ours = seconds("import sys; sys.argv = ['ttabench', '--help']; from tta_bench.cli import main; main()")
+    ours = seconds("import sys; sys.argv = ['ttabench', '--help']; from tta_bench.cli.main import main; main()")
     assert ours < 4 * library + 0.1

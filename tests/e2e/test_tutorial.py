@@ -51,7 +51,7 @@ def test_as_an_installed_package(tmp_path: Path, home: Path) -> None:
     environment = install(tmp_path)
 
     def call(*arguments: str) -> str:
-        command = [sys.executable, "-c", "from tta_bench.cli import main; main()", *arguments]
+        command = [sys.executable, "-c", "from tta_bench.cli.main import main; main()", *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -42,7 +42,7 @@ def test_the_wheel_works_away_from_the_checkout(source: Path, tmp_path: Path) ->
     assert "tta_bench/data/tiny.safetensors" in names
     assert {name.split("/")[0] for name in names if not name.startswith("ttabench-")} == {"tta_bench"}
     pip("install", "--no-deps", "--target", str(tmp_path / "site"), str(wheel))
-    code = "import sys, tta_bench; assert 'site' in tta_bench.__file__; from tta_bench.cli import main; main()"
+    code = "import sys, tta_bench; assert 'site' in tta_bench.__file__; from tta_bench.cli.main import main; main()"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "TTABENCH_HOME": str(tmp_path / "home")}
     done = subprocess.run(
         [sys.executable, "-c", code, "run", "--method", "clip", "--limit", "4"],

@@ -7,8 +7,8 @@ import torch
 
 from tests.golden.prompt_tower import Golden, close, load
 from tta_bench.functional import select_confident
+from tta_bench.functional.prompt_tuning import bind, marginal_entropy
 from tta_bench.methods.mltta import Captions
-from tta_bench.prompt_tuning import bind, marginal_entropy
 
 EVERYTHING_BOUND = 6
 

@@ -7,8 +7,8 @@ import torch
 
 from tests.golden.prompt_tower import Golden, close, close_context, load, make_task, stream
 from tta_bench.errors import UsageError
+from tta_bench.functional.prompt_tuning import most_alike
 from tta_bench.methods.difftpt import DiffTPT
-from tta_bench.prompt_tuning import most_alike
 
 GENERATED = 7
 

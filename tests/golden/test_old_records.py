@@ -10,7 +10,7 @@ import pytest
 
 from tta_bench import metrics, records
 from tta_bench.errors import BadData, UsageError
-from tta_bench.leaderboard import to_csv
+from tta_bench.report.board import to_csv
 
 SPECIMENS = sorted(Path(__file__).parent.glob("record_v*"))
 

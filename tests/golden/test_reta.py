@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from tests.golden.streams import Array, close, logits_close, make_stream, part, prototype_run_close, read_golden, replay
+from tta_bench.functional.prototypes import adamw_step
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods import reta
 from tta_bench.methods.reta import ReTA, eigenvectors, inverse_energy
-from tta_bench.prototypes import adamw_step
 
 RUNS = ("main", "lowratio", "modeA")
 

@@ -7,8 +7,8 @@ import torch
 
 from tests.golden.prompt_tower import Golden, close, close_context, load, make_task, stream
 from tta_bench.functional import select_confident, stack_views
+from tta_bench.functional.prompt_tuning import marginal_entropy
 from tta_bench.methods.tpt import TPT
-from tta_bench.prompt_tuning import marginal_entropy
 
 
 @pytest.fixture(scope="module")

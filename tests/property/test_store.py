@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from tta_bench.features import Entry, FeatureKey, FeatureStore
+from tta_bench.features.store import Entry, FeatureKey, FeatureStore
 
 SHAPE = (7, 2, 4)
 TRUTH = normalize(torch.randn(*SHAPE, generator=torch.Generator().manual_seed(0)), dim=-1)

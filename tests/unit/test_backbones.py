@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from tests.unit.small_models import FAMILIES, Family
-from tta_bench.backbones import _weights
-from tta_bench.backbones._checkpoints import read_weights
+from tta_bench.backbones import _hub
+from tta_bench.backbones._hub import unreachable
 from tta_bench.backbones._pretrained import Config, Pretrained, build_tokenizer
-from tta_bench.backbones._weights import unreachable
+from tta_bench.backbones._weight_files import read_weights
 from tta_bench.backbones.clip import RN50, RN101, ViTB16, ViTB32
 from tta_bench.backbones.eva02 import EVA02
 from tta_bench.backbones.metaclip2 import MetaCLIP2
@@ -344,7 +344,7 @@ def test_a_host_that_never_answers_costs_little_time(monkeypatch: pytest.MonkeyP
         time.sleep(60)
         raise TimeoutError  # heard by nobody
 
-    monkeypatch.setattr(_weights, "PATIENCE", 0.1)
+    monkeypatch.setattr(_hub, "PATIENCE", 0.1)
     monkeypatch.setattr("urllib.request.urlopen", silence)
     started = time.monotonic()
     assert "does not answer" in str(unreachable("https://huggingface.co"))
@@ -365,8 +365,8 @@ def test_a_failing_download_is_explained_too(monkeypatch: pytest.MonkeyPatch) ->
     def broken(_: Any) -> None:
         raise OSError("the line went\ndead")
 
-    monkeypatch.setattr(_weights, "unreachable", lambda _: None)
-    monkeypatch.setattr(_weights, "_download", broken)
+    monkeypatch.setattr(_hub, "unreachable", lambda _: None)
+    monkeypatch.setattr(_hub, "_download", broken)
     with pytest.raises(WeightsMissing, match="the line went dead"):
         EVA02.load("cpu")
 

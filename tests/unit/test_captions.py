@@ -14,15 +14,15 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from tta_bench import captions
-from tta_bench.captions import Corpus, class_of_words, named_classes, read_coco, read_text, template_corpus
 from tta_bench.errors import BadData, UsageError
-from tta_bench.files import digest
 from tta_bench.generated import Generated
 from tta_bench.interfaces import Preprocess, Task
 from tta_bench.methods.difftpt import DiffTPT
 from tta_bench.methods.mltta import MLTTA
-from tta_bench.synonyms import plural
+from tta_bench.prompts import captions
+from tta_bench.prompts.captions import Corpus, class_of_words, named_classes, read_coco, read_text, template_corpus
+from tta_bench.prompts.synonyms import plural
+from tta_bench.system.files import digest
 
 COCO = ("person", "dog", "hot dog", "couch", "traffic light", "wine glass", "knife")
 

@@ -22,14 +22,15 @@ import filelock
 import pytest
 
 from tests.dataset_fixtures import COCO_IMAGES, VOC_IMAGES, build, make_coco, make_folder, make_voc
-from tta_bench import archives, downloads
-from tta_bench.archives import Archive, DownloadFailed
+from tta_bench.datasets import _archives as archives
+from tta_bench.datasets import _download as downloads
+from tta_bench.datasets._archives import Archive, DownloadFailed
+from tta_bench.datasets._download import examine, get, status
 from tta_bench.datasets._layout import LAYOUTS
 from tta_bench.datasets.coco import COCO2017Val
 from tta_bench.datasets.voc import VOC2007Test
-from tta_bench.downloads import examine, get, status
 from tta_bench.errors import UnknownName, UsageError
-from tta_bench.progress import Silent
+from tta_bench.system.progress import Silent
 
 # ---------------------------------------------------------------------------------------------------------- server
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from torchvision import transforms
 from torchvision.transforms import functional as tvf
 
-from tta_bench import imaging
 from tta_bench.errors import BadData
-from tta_bench.imaging import crop_resize, crop_resize_levels, decode, resize_centre_crop, to_image, to_tensor
 from tta_bench.interfaces import Preprocess
+from tta_bench.pixels import operations as imaging
+from tta_bench.pixels.operations import crop_resize, crop_resize_levels, decode, resize_centre_crop, to_image, to_tensor
 
 RESAMPLE = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 Interpolation = Literal["bicubic", "bilinear"]

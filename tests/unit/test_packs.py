@@ -17,15 +17,16 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from tta_bench import packing, records
-from tta_bench.encoding import EncodedViews, EncodingOptions
+from tta_bench import records
 from tta_bench.errors import BadData, StoreError, UsageError
+from tta_bench.features import pack_export as packing
+from tta_bench.features.encoding import EncodedViews, EncodingOptions
+from tta_bench.features.pack import Pack, info, open_pack, verify
+from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews, check_method
 from tta_bench.interfaces import PromptTunable, Views
-from tta_bench.packed import PackBackbone, PackDataset, PackedPrompts, PackedViews, check_method
-from tta_bench.packs import Pack, info, open_pack, verify
 from tta_bench.plugins import Registry
-from tta_bench.prompts import PromptSet
-from tta_bench.runner import Bench, RunSpec
+from tta_bench.prompts.sets import PromptSet
+from tta_bench.runs.bench import Bench, RunSpec
 from tta_bench.views import AugMix, Holistic, Original, Plain, RandomCrops
 
 N, C, D = 6, 3, 8
@@ -174,7 +175,7 @@ def test_files_that_are_no_safetensors(tmp_path: Path) -> None:
 
 
 def test_verify_reads_every_feature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tta_bench.packs.CHUNK", 2)
+    monkeypatch.setattr("tta_bench.features.pack.CHUNK", 2)
     assert verify(write(tmp_path / "sound.safetensors")) == []
     broken, long = contents()[0]["views/augmix5"].copy(), contents()[0]["image"].copy()
     broken[3, 1, 0] = np.nan
@@ -290,9 +291,9 @@ for name in ("torchvision", "open_clip", "timm"):
 from pathlib import Path
 from tta_bench.interfaces import Task
 from tta_bench.methods.clip import CLIP
-from tta_bench.packed import PackBackbone, PackDataset, PackedPrompts, PackedViews
-from tta_bench.packs import open_pack
-from tta_bench.stream import Stream, observations
+from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews
+from tta_bench.features.pack import open_pack
+from tta_bench.features.stream import Stream, observations
 from tta_bench.views import AugMix, Original
 pack = open_pack(Path("toys.safetensors"))
 bank, text = PackedPrompts.of(pack, "photo").encode(PackBackbone(pack))

@@ -11,10 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from tta_bench.errors import UsageError
-from tta_bench.interfaces import Observation, Task
-from tta_bench.methods.mltta import MLTTA
-from tta_bench.methods.tpt import TPT
-from tta_bench.prompt_tuning import (
+from tta_bench.functional.prompt_tuning import (
     AdamW,
     ContextTower,
     advantages,
@@ -24,6 +21,9 @@ from tta_bench.prompt_tuning import (
     most_alike,
     policy_loss,
 )
+from tta_bench.interfaces import Observation, Task
+from tta_bench.methods.mltta import MLTTA
+from tta_bench.methods.tpt import TPT
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -17,7 +17,7 @@ from tta_bench.backbones._open_clip import OpenClip
 from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
 from tta_bench.interfaces import Backbone, PromptTunable, Task
 from tta_bench.methods.tpt import TPT
-from tta_bench.prompts import PromptSet
+from tta_bench.prompts.sets import PromptSet
 
 NAMES = ("cat", "traffic_light", "fire hydrant")
 

@@ -12,11 +12,7 @@ from torch.nn import functional as F
 
 from tests.structured import make_stream, make_task, random, unit_rows
 from tta_bench.functional import select_confident, stack_views
-from tta_bench.interfaces import Observation, Task
-from tta_bench.methods.dpe import DPE, turn
-from tta_bench.methods.purf import PuRF
-from tta_bench.methods.reta import ReTA
-from tta_bench.prototypes import (
+from tta_bench.functional.prototypes import (
     adamw_step,
     adjacent_embeddings,
     alignment_of,
@@ -29,6 +25,10 @@ from tta_bench.prototypes import (
     tangential,
     unit,
 )
+from tta_bench.interfaces import Observation, Task
+from tta_bench.methods.dpe import DPE, turn
+from tta_bench.methods.purf import PuRF
+from tta_bench.methods.reta import ReTA
 
 # ---------------------------------------------------------------------------------------------- text embeddings
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tta_bench.functional.prototypes import adamw_step, alignment_of, info_nce
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods import purf
 from tta_bench.methods.purf import (
@@ -36,7 +37,6 @@ from tta_bench.methods.purf import (
     running_threshold,
     surest,
 )
-from tta_bench.prototypes import adamw_step, alignment_of, info_nce
 
 S = 10 * math.log(2)
 TEXT = torch.eye(3)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tta_bench.datasets import scenes_layout
+from tta_bench.datasets import _scenes_layout
+from tta_bench.datasets._scenes_layout import CLASS_NAMES, Layout, Placed, render
 from tta_bench.datasets.scenes import VARIANTS, Scenes, labels_of, layout_of, picture, shift_of
-from tta_bench.datasets.scenes_layout import CLASS_NAMES, Layout, Placed, render
 from tta_bench.errors import UnknownName, UsageError
 
 
@@ -116,11 +116,11 @@ def test_each_class_is_drawn_inside_its_square(name: str) -> None:
     changed = np.abs(image(Placed(name, 0.5, 0.5, 0.5)) - image()).max(-1) > 12
     rows, columns = np.nonzero(changed)
     assert 0.06 < changed.mean() < 0.3
-    reach = 0.25 * scenes_layout.SIDE * 1.45  # the half diagonal of a turned and stretched square
-    centre = scenes_layout.SIDE / 2
+    reach = 0.25 * _scenes_layout.SIDE * 1.45  # the half diagonal of a turned and stretched square
+    centre = _scenes_layout.SIDE / 2
     assert np.abs(rows - centre).max() <= reach
     assert np.abs(columns - centre).max() <= reach
-    assert max(np.ptp(rows), np.ptp(columns)) > 0.4 * scenes_layout.SIDE
+    assert max(np.ptp(rows), np.ptp(columns)) > 0.4 * _scenes_layout.SIDE
 
 
 def test_labels_name_what_is_placed() -> None:

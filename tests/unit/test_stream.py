@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from tta_bench.encoding import EncodedViews, EncodingOptions
 from tta_bench.errors import UsageError
+from tta_bench.features.encoding import EncodedViews, EncodingOptions
+from tta_bench.features.stream import Stream, observations, stream_order
 from tta_bench.interfaces import Observation, Task
-from tta_bench.progress import Silent
-from tta_bench.runner import Bench, RunSpec
-from tta_bench.stream import Stream, observations, stream_order
+from tta_bench.runs.bench import Bench, RunSpec
+from tta_bench.system.progress import Silent
 from tta_bench.views import Original, Plain
 
 IDS = [f"image-{i}" for i in range(50)]

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tta_bench.backbones._open_clip import OpenClip
 from tta_bench.backbones.tiny import WEIGHTS, Tiny, build_tokenizer, read_config
+from tta_bench.datasets._scenes_layout import CLASS_NAMES
 from tta_bench.datasets.scenes import Scenes
-from tta_bench.datasets.scenes_layout import CLASS_NAMES
 from tta_bench.errors import UsageError, WeightsMissing
 from tta_bench.interfaces import PromptTunable
 

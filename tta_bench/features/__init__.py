@@ -1,0 +1,1 @@
+"""From images to stored features, and from these to a stream."""

@@ -1,0 +1,126 @@
+"""Writing a feature pack: what the store has of a dataset and a backbone, and what it lacks is encoded first.
+
+Features are copied as the store keeps them, so that a run on the pack is bit-identical to one on the images. They are
+written straight from the store's files: a pack may be larger than the memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tta_bench import __version__
+from tta_bench.features.encoding import EncodedViews, EncodingOptions
+from tta_bench.features.pack import FORMAT, Pack
+from tta_bench.features.store import Entry, FeatureStore
+from tta_bench.interfaces import Backbone, Dataset, Views
+from tta_bench.prompts.sets import PromptSet
+from tta_bench.system.files import disk_errors
+from tta_bench.system.progress import Reporter
+from tta_bench.views import Original
+
+Array = np.ndarray[Any, Any]
+
+SAFETENSORS_TYPES = {"float32": "F32", "float16": "F16", "int8": "I8"}
+
+
+def export(
+    file: Path,
+    *,
+    dataset: Dataset,
+    backbone: Backbone,
+    recipes: Sequence[Views],
+    prompts: Sequence[PromptSet],
+    store: FeatureStore,
+    encoding: EncodingOptions,
+    reporter: Reporter,
+    seed: int = 0,
+    dataset_name: str = "",
+    backbone_name: str = "",
+    notes: Mapping[str, Any] | None = None,
+) -> Pack:
+    """Writes the pack and opens it.
+
+    Args:
+        file: where to; replaced as a whole if it exists.
+        recipes: views besides the original image.
+        seed: of the recipes' draw.
+        dataset_name: as on the command line, e.g. "voc2007:mltta"; the dataset's own name otherwise.
+        backbone_name: likewise.
+        notes: more for the provenance, e.g. the precision.
+    """
+    entries: dict[str, Entry] = {}
+    for recipe in (Original(), *recipes):
+        encoded = EncodedViews(store, dataset, backbone, recipe, seed, encoding)
+        encoded.ensure(range(len(dataset)), reporter)
+        entries[recipe.name] = encoded.entry
+    samples = [dataset[i] for i in range(len(dataset))]
+    tensors: dict[str, Array] = {"labels": np.stack([sample.labels for sample in samples]).astype(np.int8)}
+    for name, entry in entries.items():
+        features = _stored(entry)  # [N, V, D]
+        tensors |= {"image": features[:, 0]} if name == Original().name else {f"views/{name}": features}
+    for prompt in prompts:
+        tensors[f"text/{prompt.name}"] = prompt.encode(backbone)[0].cpu().numpy()  # [C, P, D]
+    metadata = {
+        "ttabench_pack": FORMAT,
+        "ids": json.dumps([sample.id for sample in samples]),
+        "class_names": json.dumps(dataset.class_names),
+        "dataset": dataset_name or dataset.name,
+        "backbone": backbone_name or backbone.name,
+        "logit_scale": repr(backbone.logit_scale),
+        "logit_bias": repr(backbone.logit_bias),
+        "prompt_texts": json.dumps({prompt.name: prompt.texts for prompt in prompts}),
+        "provenance": json.dumps(_provenance(dataset, backbone, encoding, seed) | dict(notes or {})),
+    }
+    _write(file, tensors, metadata)
+    return Pack(file)
+
+
+def _provenance(dataset: Dataset, backbone: Backbone, encoding: EncodingOptions, seed: int) -> dict[str, Any]:
+    return {
+        "ttabench": __version__,
+        "dataset_fingerprint": dataset.fingerprint,
+        "backbone_fingerprint": backbone.fingerprint,
+        "random_weights": bool(getattr(backbone, "random_weights", False)),
+        "features": encoding.dtype,
+        "seed": seed,
+    }
+
+
+def _stored(entry: Entry) -> Array:
+    """All features of an entry as they are on disk, [N, V, D]."""
+    return np.memmap(entry.folder / "features.bin", dtype=entry.key.dtype, mode="r", shape=entry.shape)
+
+
+def _write(file: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+    """A safetensors file: length of the header, header, the tensors' bytes without gaps."""
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))  # so that all are aligned
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, array in ordered:
+        start, end = end, end + array.nbytes
+        kind = SAFETENSORS_TYPES[array.dtype.name]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with disk_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, unfinished = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            os.fchmod(descriptor, 0o644)
+            with os.fdopen(descriptor, "wb") as output:
+                output.write(len(text).to_bytes(8, "little") + text)
+                for _, array in ordered:
+                    output.write(np.ascontiguousarray(array).data.cast("B"))
+                output.flush()
+                os.fsync(output.fileno())
+            Path(unfinished).replace(file)
+        except BaseException:
+            Path(unfinished).unlink(missing_ok=True)
+            raise

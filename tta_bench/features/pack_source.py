@@ -1,0 +1,142 @@
+"""Runs on a feature pack: what stands in for the dataset, the backbone, the prompts and the encoded views.
+
+Nothing is encoded here. What asks for pixels, or for a text that was not packed, is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, NoReturn, Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from tta_bench.errors import UsageError
+from tta_bench.features.pack import Pack
+from tta_bench.interfaces import Backbone, Method, Preprocess, Sample, Views
+from tta_bench.prompts.sets import PromptSet
+from tta_bench.views import Original
+
+
+class PackDataset:
+    """The pack as a dataset: ids and labels; its images can't be had."""
+
+    name: ClassVar[str] = "pack"
+
+    def __init__(self, pack: Pack) -> None:
+        self.pack = pack
+        self.class_names = pack.class_names
+        self.fingerprint = pack.fingerprint
+
+    @classmethod
+    def open(cls, root: Path, protocol: str = "default") -> Self:
+        return cls(Pack(root))
+
+    def __len__(self) -> int:
+        return len(self.pack)
+
+    def __getitem__(self, i: int) -> Sample:
+        return Sample(self.pack.ids[i], self._no_image, self.pack.labels[i])
+
+    def _no_image(self) -> NoReturn:
+        raise UsageError(f"{self.pack.file} holds features, not images: this method or recipe needs the pixels")
+
+
+class PackBackbone:
+    """The pack as a backbone: its scale and the texts that were packed. It encodes nothing."""
+
+    name: ClassVar[str] = "pack"
+    preprocess = Preprocess(size=0)
+    image_size = 0
+
+    def __init__(self, pack: Pack) -> None:
+        self.pack = pack
+        self.fingerprint = pack.fingerprint
+        self.random_weights = bool(pack.provenance.get("random_weights", False))
+        self.embed_dim, self.logit_scale, self.logit_bias = pack.embed_dim, pack.logit_scale, pack.logit_bias
+
+    @classmethod
+    def load(cls, device: str, checkpoint: Path | None = None, precision: str = "fp32") -> Self:
+        if checkpoint is None:
+            raise UsageError("a pack is loaded from its file")
+        return cls(Pack(checkpoint))
+
+    def encode_images(self, pixels: Tensor) -> NoReturn:
+        raise UsageError(f"{self.pack.file} holds features, not an image encoder")
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Only texts that were packed, by the pack's own `prompt_texts`."""
+        unknown = [text for text in texts if text not in self._known_texts]
+        if unknown:
+            raise UsageError(f"{self.pack.file} holds no text encoder and no features of '{unknown[0]}'")
+        return torch.stack([self._known_texts[text] for text in texts])
+
+    @cached_property
+    def _known_texts(self) -> dict[str, Tensor]:
+        known: dict[str, Tensor] = {}
+        for prompt, texts in self.pack.prompt_texts.items():
+            if prompt in self.pack.prompts:
+                features = self.pack.text(prompt).flatten(0, 1)  # [C * P, D]
+                known |= dict(zip((t for of_class in texts for t in of_class), features, strict=True))
+        return known
+
+
+@dataclass(frozen=True)
+class PackedPrompts(PromptSet):
+    """A prompt of the pack: its features are there already."""
+
+    bank: Tensor = field(default_factory=lambda: torch.empty(0), compare=False)  # [C, P, D]
+
+    @classmethod
+    def of(cls, pack: Pack, prompt: str) -> PackedPrompts:
+        """`texts` are the pack's, or where it doesn't tell them, a name for each."""
+        bank = pack.text(prompt)
+        unnamed = [[f"{prompt}/{name}/{i}" for i in range(bank.shape[1])] for name in pack.class_names]
+        texts = pack.prompt_texts.get(prompt, unnamed)
+        return cls(prompt, tuple(tuple(of_class) for of_class in texts), pack.class_names, bank=bank)
+
+    @property
+    def count(self) -> int:
+        """Texts that have to go through an encoder."""
+        return 0
+
+    def encode(self, backbone: Backbone) -> tuple[Tensor, Tensor]:
+        """Text bank [C, P, D] and prototypes unit(mean) [C, D]."""
+        return self.bank, normalize(self.bank.mean(1), dim=-1)
+
+
+class PackedViews:
+    """One recipe of a pack, where a run on images has `EncodedViews`."""
+
+    def __init__(self, pack: Pack, recipe: Views) -> None:
+        self.pack, self.recipe, self.seed = pack, recipe, 0
+        self.dataset, self.backbone = PackDataset(pack), PackBackbone(pack)
+        self._source = None if isinstance(recipe, Original) else pack.source_of(recipe)
+        if self._source is None and not isinstance(recipe, Original):
+            pack.require("the run", {"views": recipe})
+
+    @property
+    def preprocess(self) -> Preprocess:
+        return self.backbone.preprocess
+
+    def read(self, index: int) -> Tensor:
+        """Unit-norm features [V, D] of image `index`."""
+        if self._source is None:
+            return self.pack.image(index)
+        return self.pack.views(self._source, index)[: self.recipe.count]
+
+
+def check_method(pack: Pack, method: Method, recipes: Mapping[str, Views]) -> None:
+    """Raises `UsageError` with the reason why a method can't run on the pack."""
+    if method.tunes_prompts:
+        raise UsageError(f"{method.name} tunes prompts through the text encoder, which {pack.file} does not hold")
+    second = method.second_backbone()
+    if second is not None:
+        raise UsageError(
+            f"{method.name} needs features of a second backbone, {second}, which {pack.file} does not hold"
+        )
+    pack.require(method.name, recipes)

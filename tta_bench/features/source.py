@@ -1,0 +1,117 @@
+"""Where a run's features come from: images through a backbone and the store, or a feature pack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from tta_bench.errors import UsageError
+from tta_bench.features.encoding import EncodedViews, EncodingOptions
+from tta_bench.features.pack import Pack
+from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews, check_method
+from tta_bench.features.store import FeatureStore
+from tta_bench.interfaces import Backbone, Dataset, Method, Preprocess, PromptTunable, Views
+from tta_bench.prompts.sets import PromptSet
+from tta_bench.system.progress import Reporter
+
+
+class StoredViews(Protocol):
+    """The features of one recipe, ready to be read."""
+
+    @property
+    def dataset(self) -> Dataset: ...
+
+    @property
+    def recipe(self) -> Views: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def preprocess(self) -> Preprocess: ...
+
+    def read(self, index: int) -> Tensor:
+        """Unit-norm features [V, D] of image `index`."""
+        ...
+
+
+class Source(Protocol):
+    """A dataset as one backbone sees it."""
+
+    @property
+    def dataset(self) -> Dataset: ...
+
+    @property
+    def backbone(self) -> Backbone: ...
+
+    @property
+    def prompts(self) -> PromptSet: ...
+
+    @property
+    def dataset_name(self) -> str: ...  # as in tables
+
+    @property
+    def backbone_name(self) -> str: ...
+
+    @property
+    def precision(self) -> str: ...  # of the encoder
+
+    @property
+    def features(self) -> str: ...  # the stored features' type
+
+    def check(self, method: Method, recipes: dict[str, Views]) -> None:
+        """Raises `UsageError` if the method can't run on this source."""
+        ...
+
+    def views(self, recipe: Views, indices: Sequence[int]) -> tuple[StoredViews, int]:
+        """The features of these images, and how many encoder forwards (views) it took to have them."""
+        ...
+
+
+@dataclass
+class ImageSource:
+    """Images through a backbone. What the store lacks is encoded."""
+
+    dataset: Dataset
+    backbone: Backbone
+    prompts: PromptSet
+    dataset_name: str
+    backbone_name: str
+    precision: str
+    store: FeatureStore
+    encoding: EncodingOptions
+    seed: int
+    reporter: Reporter
+
+    @property
+    def features(self) -> str:
+        return self.encoding.dtype
+
+    def check(self, method: Method, recipes: dict[str, Views]) -> None:
+        if method.tunes_prompts and not isinstance(self.backbone, PromptTunable):
+            raise UsageError(f"{method.name} tunes prompts, which backbone '{self.backbone_name}' does not offer")
+
+    def views(self, recipe: Views, indices: Sequence[int]) -> tuple[EncodedViews, int]:
+        encoded = EncodedViews(self.store, self.dataset, self.backbone, recipe, self.seed, self.encoding)
+        return encoded, encoded.ensure(indices, self.reporter)
+
+
+class PackSource:
+    """A feature pack: everything is there, nothing is encoded."""
+
+    def __init__(self, pack: Pack, prompt: str) -> None:
+        self.pack = pack
+        self.dataset, self.backbone = PackDataset(pack), PackBackbone(pack)
+        self.prompts = PackedPrompts.of(pack, prompt)
+        self.dataset_name, self.backbone_name = pack.dataset, pack.backbone
+        self.precision = str(pack.provenance.get("precision", "as packed"))
+        self.features = str(pack.provenance.get("features", "as packed"))
+
+    def check(self, method: Method, recipes: dict[str, Views]) -> None:
+        check_method(self.pack, method, recipes)
+
+    def views(self, recipe: Views, indices: Sequence[int]) -> tuple[PackedViews, int]:
+        return PackedViews(self.pack, recipe), 0

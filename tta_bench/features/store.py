@@ -1,0 +1,251 @@
+"""FeatureStore: every view of every image is encoded once and kept on disk for all methods.
+
+An entry is one (dataset, backbone, recipe, seed). Its folder holds
+
+    meta.json       the parts of the key, readable, and the shape
+    features.bin    [N, V, D], written block by block with pwrite, read through a memory map
+    journal.txt     one line "block crc32" for each block that is complete on disk
+
+A block is a run of neighbouring images on a fixed grid, so what a block contains never depends on who asked for it. The
+journal is written after the data: a block that a kill -9 interrupts is simply not in it and is encoded again. A block
+whose checksum does not match (truncated file, flipped bit) counts as missing too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import filelock
+import numpy as np
+import torch
+from torch import Tensor
+
+from tta_bench.errors import StoreError
+from tta_bench.system.files import digest, disk_errors, write_atomically
+
+STORE_VERSION = 1
+JOURNAL_LINE = re.compile(rb"^(\d+) ([0-9a-f]{8})$")
+IMAGES_PER_BLOCK_AT_MOST = 16  # a short `--limit` must not drag many neighbours along
+
+FeatureType = Literal["float16", "float32"]
+
+
+@dataclass(frozen=True)
+class FeatureKey:
+    """What an entry's features are a function of."""
+
+    dataset: str  # fingerprint
+    backbone: str  # fingerprint
+    recipe: str  # repr of the view recipe
+    seed: int
+    dtype: FeatureType = "float16"
+    version: int = STORE_VERSION
+
+    @property
+    def digest(self) -> str:
+        return digest(asdict(self))
+
+
+class FeatureStore:
+    """All entries under one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def entry(self, key: FeatureKey, shape: tuple[int, int, int], batch_size: int) -> Entry:
+        """The entry for `key`, made if it is not there. A batch size is settled when an entry is first made."""
+        folder = self.root / key.digest[:2] / key.digest
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        meta = _read_meta(folder, shape)
+        if meta is None:
+            with _lock(folder):
+                meta = _read_meta(folder, shape)  # somebody else may have been faster
+                if meta is None:
+                    for leftover in ("journal.txt", "features.bin"):
+                        (folder / leftover).unlink(missing_ok=True)
+                    images = max(1, min(IMAGES_PER_BLOCK_AT_MOST, batch_size // shape[1]))
+                    meta = {"key": asdict(key), "shape": list(shape), "images_per_block": images}
+                    write_atomically(folder / "meta.json", json.dumps(meta, indent=1).encode())
+        return Entry(folder, key, shape, int(meta["images_per_block"]))
+
+
+class Entry:
+    """The features [N, V, D] of one key, some of them perhaps not encoded yet."""
+
+    def __init__(self, folder: Path, key: FeatureKey, shape: tuple[int, int, int], images_per_block: int) -> None:
+        self.folder, self.key, self.shape, self.images_per_block = folder, key, shape, images_per_block
+        self.damaged = 0  # blocks found with a wrong checksum, and so to be encoded again
+        self._dtype = np.dtype(key.dtype)
+        self._verified: set[int] = set()
+        self._map: np.memmap[Any, Any] | None = None
+
+    # ------------------------------------------------------------------------------------------------ blocks
+
+    def images_of(self, block: int) -> range:
+        """The dataset indices that block number `block` covers."""
+        first = block * self.images_per_block
+        return range(first, min(first + self.images_per_block, self.shape[0]))
+
+    def missing(self, indices: Iterable[int]) -> list[int]:
+        """The blocks that still have to be encoded before all `indices` can be read; checks the others' checksums."""
+        journal = self._journal()
+        needed = sorted({i // self.images_per_block for i in indices} - self._verified)
+        self.damaged = 0
+        missing = []
+        for block in needed:
+            if block in journal and self._checksum(block) == journal[block]:
+                self._verified.add(block)
+            else:
+                self.damaged += block in journal
+                missing.append(block)
+        return missing
+
+    def bytes_for(self, blocks: Sequence[int]) -> int:
+        _, views, dim = self.shape
+        return sum(len(self.images_of(b)) for b in blocks) * views * dim * self._dtype.itemsize
+
+    def _span(self, block: int) -> tuple[int, int]:
+        _, views, dim = self.shape
+        row = views * dim * self._dtype.itemsize
+        images = self.images_of(block)
+        return images.start * row, len(images) * row
+
+    def _checksum(self, block: int) -> str | None:
+        offset, size = self._span(block)
+        try:
+            with (self.folder / "features.bin").open("rb") as file:
+                content = os.pread(file.fileno(), size, offset)
+        except OSError:
+            return None
+        return _crc(content) if len(content) == size else None
+
+    def _journal(self) -> dict[int, str]:
+        try:
+            content = (self.folder / "journal.txt").read_bytes()
+        except FileNotFoundError:
+            return {}
+        complete_lines = content.split(b"\n")[:-1]  # what follows the last line feed was interrupted
+        matches = (JOURNAL_LINE.match(line) for line in complete_lines)
+        return {int(match[1]): match[2].decode() for match in matches if match}
+
+    # ------------------------------------------------------------------------------------------------- write
+
+    @contextmanager
+    def writing(self, on_wait: Any = None) -> Iterator[Writer]:
+        """The right to write: one process at a time, given back by the system if the process dies."""
+        with _lock(self.folder, on_wait), Writer(self) as writer:
+            yield writer
+
+    # -------------------------------------------------------------------------------------------------- read
+
+    def read(self, i: int) -> Tensor:
+        """Features of image i as unit-norm float32, [V, D]."""
+        if i // self.images_per_block not in self._verified:
+            raise StoreError(f"{self.folder}: image {i} is not encoded yet")
+        if self._map is None:
+            self._map = np.memmap(self.folder / "features.bin", dtype=np.uint8, mode="r")  # its end may be cut off
+        _, views, dim = self.shape
+        size = views * dim * self._dtype.itemsize
+        rows = self._map[i * size : (i + 1) * size].view(self._dtype).astype(np.float32)  # a copy
+        return torch.nn.functional.normalize(torch.from_numpy(rows).view(views, dim), dim=-1)
+
+
+class Writer:
+    """Writes blocks and, after their data is on disk, their journal lines."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self._lines: list[bytes] = []
+        self._pending: list[int] = []
+
+    def __enter__(self) -> Writer:
+        with disk_errors(self.entry.folder):
+            self._data = os.open(self.entry.folder / "features.bin", os.O_RDWR | os.O_CREAT, 0o644)
+            self._journal = os.open(self.entry.folder / "journal.txt", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        end = os.lseek(self._journal, 0, os.SEEK_END)
+        if end and os.pread(self._journal, 1, end - 1) != b"\n":
+            os.write(self._journal, b"\n")  # close a line that a kill cut off
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.flush()
+        finally:
+            os.close(self._data)
+            os.close(self._journal)
+
+    def write(self, block: int, features: Tensor) -> None:
+        """features [images, V, D] of the block's images."""
+        images, (_, views, dim) = self.entry.images_of(block), self.entry.shape
+        if features.shape != (len(images), views, dim):
+            raise ValueError(f"block {block} wants {(len(images), views, dim)}, not {tuple(features.shape)}")
+        content = features.cpu().numpy().astype(self.entry._dtype).tobytes()
+        offset, _ = self.entry._span(block)
+        with disk_errors(self.entry.folder):
+            written = 0
+            while written < len(content):
+                written += os.pwrite(self._data, content[written:], offset + written)
+        self._lines.append(f"{block} {_crc(content)}\n".encode())
+        self._pending.append(block)
+
+    def flush(self) -> None:
+        """After this, everything written so far survives."""
+        if not self._lines:
+            return
+        with disk_errors(self.entry.folder):
+            os.fsync(self._data)
+            os.write(self._journal, b"".join(self._lines))
+            os.fsync(self._journal)
+        self.entry._verified.update(self._pending)
+        self.entry._map = None  # the file may have grown
+        self._lines, self._pending = [], []
+
+
+def check_free_space(folder: Path, needed: int) -> None:
+    """Better to say so before an hour of encoding than after it."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise StoreError(
+            f"the features need {needed / 1e6:,.0f} MB but the disk that holds {folder} has {free / 1e6:,.0f} MB left; "
+            "set TTABENCH_HOME to a folder on a larger disk"
+        )
+
+
+def _crc(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"
+
+
+def _read_meta(folder: Path, shape: tuple[int, int, int]) -> dict[str, Any] | None:
+    """The entry's meta data; None when it is absent or unusable."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        return meta if tuple(meta["shape"]) == shape and int(meta["images_per_block"]) > 0 else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@contextmanager
+def _lock(folder: Path, on_wait: Any = None) -> Iterator[None]:
+    lock = filelock.FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        if on_wait is not None:
+            on_wait()
+        lock.acquire()
+    except OSError as error:
+        raise StoreError(f"can't lock {folder}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,1 @@
+"""From image files to pixels: decoding, resizing, the operations of the view recipes."""

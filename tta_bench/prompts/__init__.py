@@ -1,0 +1,1 @@
+"""From class names to texts: prompt sets, learned prompts, captions."""

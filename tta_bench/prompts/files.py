@@ -1,0 +1,164 @@
+"""Files with prompts: CuPL's sentences, CoOp's and MaPLe's checkpoints. Nothing in them is ever run.
+
+Layouts are those of the projects' own files; docs/prompts.md tells where to get them.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tta_bench.errors import BadData, UsageError
+from tta_bench.system.files import file_digest
+
+# ---------------------------------------------------------------------------------------------------------- CuPL
+
+
+def read_cupl(file: Path, class_names: Sequence[str]) -> list[tuple[str, ...]]:
+    """CuPL's json, class -> sentences: those of every class, in the classes' order."""
+    check_exists(file)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (UnicodeDecodeError, ValueError) as error:
+        raise BadData(f"{file}: not a json file ({error})") from error
+    if not isinstance(content, dict):
+        raise BadData(f"{file}: not a table of sentences by class")
+    by_class = {_plain_name(name): sentences for name, sentences in content.items()}
+    missing = [name for name in class_names if not by_class.get(_plain_name(name))]
+    if missing:
+        more = f" and for {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise BadData(f"{file}: no sentences for class '{missing[0]}'{more}")
+    found = []
+    for name in class_names:
+        sentences = by_class[_plain_name(name)]
+        if not isinstance(sentences, list) or not all(isinstance(s, str) and s.strip() for s in sentences):
+            raise BadData(f"{file}: class '{name}' needs a list of sentences")
+        found.append(tuple(sentences))
+    return found
+
+
+def _plain_name(name: str) -> str:
+    return " ".join(name.replace("_", " ").lower().split())
+
+
+# --------------------------------------------------------------------------------------------------- checkpoints
+
+
+@dataclass(frozen=True)
+class Coop:
+    """CoOp's learned context."""
+
+    file: Path
+    digest: str
+    context: Tensor  # [n, E]
+    start: Tensor | None  # [E] embedding of the start token in the text tower that it was learned with
+
+
+@dataclass(frozen=True)
+class Maple:
+    """MaPLe's learned prompts of both towers. The prompts of the image tower are projections of those of the text."""
+
+    file: Path
+    digest: str
+    context: Tensor  # [n, E]
+    start: Tensor | None  # [E]
+    text: tuple[Tensor, ...]  # [n, E] before block 1, 2, …
+    vision: tuple[Tensor, ...]  # [n, E'] before block 0, 1, 2, …
+
+
+def read_coop(file: Path) -> Coop:
+    """`state_dict.ctx` [n, E]; of the rest only the start token's embedding, `token_prefix` [C, 1, E], is looked at."""
+    weights = _read_state_dict(file)
+    context = _tensor(weights, "ctx", file, "CoOp")
+    if context.dim() == 3:
+        raise BadData(f"{file}: class-specific contexts {tuple(context.shape)}; only a context for all classes is used")
+    if context.dim() != 2:
+        raise BadData(f"{file}: ctx has shape {tuple(context.shape)}, not [n, width]")
+    return Coop(file, file_digest(file), context, _start(weights, "token_prefix"))
+
+
+def read_maple(file: Path) -> Maple:
+    """In `state_dict`, behind `prompt_learner.`: ctx, proj, compound_prompts_text.i, compound_prompt_projections.i."""
+    prefix = "prompt_learner."
+    weights = {k.removeprefix(prefix): v for k, v in _read_state_dict(file).items() if str(k).startswith(prefix)}
+    context = _tensor(weights, "ctx", file, "MaPLe")
+    depth = sum(name.startswith("compound_prompts_text.") for name in weights)
+    text = tuple(_tensor(weights, f"compound_prompts_text.{i}", file, "MaPLe") for i in range(depth))
+    projections = ["proj", *(f"compound_prompt_projections.{i}" for i in range(depth))]
+    vision = []
+    for prompt, name in zip((context, *text), projections, strict=True):
+        weight, bias = (_tensor(weights, f"{name}.{part}", file, "MaPLe") for part in ("weight", "bias"))
+        if prompt.shape != context.shape or prompt.dim() != 2 or weight.shape != (bias.numel(), prompt.shape[1]):
+            raise BadData(f"{file}: the shapes of ctx, its compound prompts and {name} don't fit")
+        vision.append(prompt @ weight.T + bias)
+    return Maple(file, file_digest(file), context, _start(weights, "token_prefix"), text, tuple(vision))
+
+
+def check_start(learned: Coop | Maple, backbone: object, name: str) -> None:
+    """Contexts of one width fit many backbones. The start token's embedding tells whose they are."""
+    own: Tensor | None = getattr(backbone, "start_embedding", None)
+    if learned.start is None or own is None:
+        return
+    theirs = learned.start.to(own.device)
+    if theirs.shape != own.shape or (theirs - own).norm() > 0.02 * own.norm():  # they were saved in half precision
+        raise BadData(f"{learned.file}: learned with another backbone than '{name}' (its start token is another one)")
+
+
+class _Inert:
+    """Stands for an optimiser or schedule that a training script left in its checkpoint. It takes and does nothing."""
+
+    def __setstate__(self, state: object) -> None: ...
+
+
+_LEFT_BEHIND = (
+    *(f"torch.optim.lr_scheduler.{n}" for n in ("CosineAnnealingLR", "MultiStepLR", "StepLR", "LambdaLR")),
+    *("torch.optim.sgd.SGD", "torch.optim.adam.Adam", "torch.optim.adamw.AdamW"),
+    *(f"dassl.optim.lr_scheduler.{n}" for n in ("ConstantWarmupScheduler", "LinearWarmupScheduler")),
+)
+
+
+def _read_state_dict(file: Path) -> Mapping[str, Any]:
+    check_exists(file)
+    allowed: list[Any] = [defaultdict, dict, *((_Inert, name) for name in _LEFT_BEHIND)]
+    try:
+        with torch.serialization.safe_globals(allowed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch explains a plain pickle at length; the line below says enough
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if not any(word in str(error).lower() for word in ("global", "unsupported", "weights_only")):
+            raise BadData(f"{file}: not a whole PyTorch file") from error
+        raise BadData(f"{file}: holds more than tensors, and loading it could run any code: refused") from error
+    except Exception as error:  # what a broken file raises depends on the byte that is broken
+        raise BadData(f"{file}: not a whole PyTorch file ({type(error).__name__})") from error
+    weights = content.get("state_dict") if isinstance(content, dict) else None
+    if not isinstance(weights, dict):
+        raise BadData(f"{file}: no state_dict in it")
+    return weights
+
+
+def _tensor(weights: Mapping[str, Any], name: str, file: Path, kind: str) -> Tensor:
+    if not isinstance(weights.get(name), Tensor):
+        raise BadData(f"{file}: not a {kind} checkpoint: its state_dict has no '{name}'")
+    tensor: Tensor = weights[name].detach()
+    if not tensor.is_floating_point() or not tensor.numel() or not torch.isfinite(tensor).all():
+        raise BadData(f"{file}: '{name}' must hold finite numbers, and at least one")
+    return tensor.float()
+
+
+def _start(weights: Mapping[str, Any], name: str) -> Tensor | None:
+    prefix = weights.get(name)
+    return prefix[0, 0].float() if isinstance(prefix, Tensor) and prefix.dim() == 3 and len(prefix) else None
+
+
+def check_exists(file: Path) -> None:
+    if not file.is_file():
+        raise UsageError(f"--prompt: {file}: no such file")

@@ -1,0 +1,1 @@
+"""One run, and what the runs of a grid share."""

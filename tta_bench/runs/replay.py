@@ -1,0 +1,191 @@
+"""One method over one stream: step by step, with checkpoints from which a killed run goes on bit for bit."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tta_bench import metrics
+from tta_bench.errors import PluginError, TTABenchError
+from tta_bench.features.stream import Stream
+from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.system.files import write_atomically
+from tta_bench.system.progress import Reporter
+
+RUNNING_MAP_SECONDS = 2.0
+
+
+@dataclass
+class Adaptation:
+    """How far a method has come along a stream."""
+
+    outputs: Tensor | None = None  # [N, B, C]; rows up to `position` are filled
+    diagnostics: dict[str, list[float]] = field(default_factory=dict)
+    position: int = 0
+    seconds: float = 0.0  # spent in `step`, over all resumptions
+
+    def record(self, scores: Tensor, report: dict[str, float], total: int) -> None:
+        branches = scores if scores.dim() == 2 else scores[None]  # [B, C]
+        if self.outputs is None:
+            self.outputs = torch.empty(total, *branches.shape)
+        self.outputs[self.position] = branches
+        for name in {*report, *self.diagnostics}:
+            column = self.diagnostics.setdefault(name, [float("nan")] * self.position)
+            column.append(report.get(name, float("nan")))
+        self.position += 1
+
+    def save(self, file: Path, method: Method, task: Task) -> None:
+        content = {
+            "outputs": None if self.outputs is None else self.outputs[: self.position],
+            "diagnostics": self.diagnostics,
+            "position": self.position,
+            "seconds": self.seconds,
+            "state": method.state_dict(),
+            "rng": task.rng.get_state(),
+        }
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_atomically(file, buffer.getvalue())
+
+    @classmethod
+    def resume(cls, file: Path, method: Method, task: Task, total: int) -> Adaptation:
+        """Continues from the checkpoint: `method` has been started and takes over its state.
+
+        Raises:
+            Exception: the file is damaged or belongs to other code; the caller starts afresh.
+        """
+        content = torch.load(file, weights_only=True)
+        done = cls(None, content["diagnostics"], content["position"], content["seconds"])
+        if content["outputs"] is not None:
+            done.outputs = torch.empty(total, *content["outputs"].shape[1:])
+            done.outputs[: done.position] = content["outputs"]
+        method.load_state_dict(content["state"])
+        task.rng.set_state(content["rng"])
+        return done
+
+
+def adapt(
+    method: Method,
+    task: Task,
+    stream: Stream,
+    observe: Callable[[int], Iterator[Observation]],
+    checkpoint: Path,
+    checkpoint_seconds: float,
+    reporter: Reporter,
+) -> Adaptation:
+    """Runs the method over the stream, from its checkpoint if there is one."""
+    progress = _begin(method, task, len(stream), checkpoint, reporter)
+    saved, shown = time.monotonic(), time.monotonic()
+    bar = reporter.task(f"adapting {method.name}", len(stream), "images", done=progress.position)
+    with limited_threads(adapting_threads(method)), bar as advance:
+        for x in observe(progress.position):
+            began = time.perf_counter()
+            scores = _step(method, x, stream.ids[x.index], len(task.class_names))
+            progress.seconds += time.perf_counter() - began
+            progress.record(scores, method.take_report(), len(stream))
+            now = time.monotonic()
+            note = ""
+            if now - shown > RUNNING_MAP_SECONDS and progress.outputs is not None:
+                note = f"mAP {_running_map(method, progress.outputs[: progress.position], stream):.1f}"
+                shown = time.monotonic() + 20 * (time.monotonic() - now)  # at most a twentieth of the time
+            if now - saved >= checkpoint_seconds and progress.position < len(stream):
+                progress.save(checkpoint, method, task)
+                saved = now
+            advance(1, note)
+    return progress
+
+
+def adapting_threads(method: Method) -> int:
+    """Steps on features are many small products, which a second thread only slows down; a text tower is larger."""
+    return torch.get_num_threads() if method.tunes_prompts else 1
+
+
+@contextmanager
+def limited_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _begin(method: Method, task: Task, total: int, checkpoint: Path, reporter: Reporter) -> Adaptation:
+    fresh_rng = task.rng.get_state()
+    _start(method, task)
+    if not checkpoint.exists():
+        return Adaptation()
+    try:
+        progress = Adaptation.resume(checkpoint, method, task, total)
+    except (
+        OSError,
+        RuntimeError,
+        EOFError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        pickle.PickleError,
+    ) as error:
+        reporter.line(f"checkpoint unusable ({type(error).__name__}): starting from the first image")
+        task.rng.set_state(fresh_rng)
+        _start(method, task)
+        return Adaptation()
+    reporter.line(f"resuming at image {progress.position} of {total}")
+    return progress
+
+
+def _start(method: Method, task: Task) -> None:
+    try:
+        with torch.no_grad():
+            method.start(task)
+    except (TTABenchError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise PluginError(f"method '{method.name}' can't start: {type(error).__name__}: {error}") from error
+
+
+def _step(method: Method, x: Observation, image_id: str, classes: int) -> Tensor:
+    """One step, its result checked: a wrong shape or a NaN must not become a number in a table."""
+    where = f"method '{method.name}', image {x.index} of the stream ({image_id})"
+    try:
+        with torch.no_grad():
+            scores = method.step(x)
+    except (TTABenchError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise PluginError(f"{where}: {type(error).__name__}: {error}") from error
+    if not isinstance(scores, Tensor) or scores.dim() not in (1, 2) or scores.shape[-1] != classes:
+        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise PluginError(f"{where}: step must return scores [{classes}] or [branches, {classes}], not {got}")
+    if not torch.isfinite(scores).all():
+        raise PluginError(f"{where}: scores are not finite")
+    return scores.detach().float().cpu()
+
+
+def finished(method: Method, outputs: Tensor) -> Tensor:
+    """`finish` with its result checked: [N, B, C] -> [N, C]."""
+    scores = method.finish(outputs)
+    wanted = (outputs.shape[0], outputs.shape[2])
+    if tuple(scores.shape) != wanted:
+        raise PluginError(f"method '{method.name}': finish must return {wanted}, not {tuple(scores.shape)}")
+    return scores
+
+
+def _running_map(method: Method, outputs: Tensor, stream: Stream) -> float:
+    scores = finished(method, outputs).numpy()
+    return metrics.mean_average_precision(metrics.average_precision(scores, stream.labels[: len(scores)]))
+
+
+def columns(diagnostics: dict[str, list[float]]) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: np.asarray(values, dtype=np.float32) for name, values in diagnostics.items()}

@@ -1,0 +1,1 @@
+"""What the rest stands on: files, folders, progress and where a run happened."""
