@@ -103,7 +103,7 @@ def missing(what: str, source: str, reason: str, note: str = "") -> WeightsMissi
         f"{what} from {source} are not on this machine and can't be downloaded ({reason}).{note}\n"
         "Three ways on:\n"
         "  1. connect to the network and run the same command again\n"
-        "  2. --checkpoint FILE with these weights (.safetensors or .pt)\n"
+        "  2. --weights FILE with these weights (.safetensors or .pt)\n"
         "  3. --backbone tiny: embedded, no download"
     )
 

@@ -35,15 +35,15 @@ class Pretrained(OpenClip):
         return Config.of(cls.published)
 
     @classmethod
-    def load(cls, device: str, checkpoint: Path | None = None, precision: str = "fp32") -> Self:
-        """The weights come from `checkpoint`, or else from a local cache, or else from the network."""
+    def load(cls, device: str, weights: Path | None = None, precision: str = "fp32") -> Self:
+        """The weights come from `weights`, or else from a local cache, or else from the network."""
         dtype_of(precision)
-        file = checkpoint or find_weights(cls.name, cls.published)
-        weights = read_weights(file)
+        file = weights or find_weights(cls.name, cls.published)
+        tensors = read_weights(file)
         config = cls.config()
         tokenizer = cls.tokenizer_for(config, file.parent)
         model = config.build()
-        fill(model, weights, file, cls.published.architecture)
+        fill(model, tensors, file, cls.published.architecture)
         return cls._assemble(model, tokenizer, config, device, precision, origin="weights")
 
     @classmethod
@@ -146,7 +146,7 @@ def digest(model: Any, config: Config, precision: str) -> str:
 def build_tokenizer(backbone: str, text: Mapping[str, Any], folder: Path | None) -> Any:
     """CLIP's own byte-pair encoding, or what the config names on the Hugging Face hub.
 
-    The latter's files are taken from `folder`, the checkpoint's, if they are there; else from the cache or the net.
+    The latter's files are taken from `folder`, the weights file's, if they are there; else from the cache or the net.
     """
     from open_clip.tokenizer import DEFAULT_CONTEXT_LENGTH, HFTokenizer, SimpleTokenizer
 

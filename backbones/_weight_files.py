@@ -24,22 +24,22 @@ COUNTERS = "num_batches_tracked"  # of batch norms: no feature depends on them, 
 
 
 def read_weights(file: Path) -> Weights:
-    """The tensors of a checkpoint by name, whatever wraps them."""
+    """The tensors of a weights file by name, whatever wraps them."""
     if not file.is_file():
-        raise UsageError(f"checkpoint {file}: no such file")
+        raise UsageError(f"weights {file}: no such file")
     content: Any
     if file.suffix == ".safetensors":
         content = _read_safetensors(file)
     elif file.suffix in TORCH_SUFFIXES:
         content = _read_torchscript(file) if _is_torchscript(file) else _read_torch(file)
     else:
-        raise UsageError(f"checkpoint {file}: its name must end with .safetensors, {', '.join(TORCH_SUFFIXES)}")
+        raise UsageError(f"weights {file}: its name must end with .safetensors, {', '.join(TORCH_SUFFIXES)}")
     for wrapper in ("state_dict", "model"):  # training scripts keep the epoch and the optimiser beside the weights
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     weights = {str(k): v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, dict) else {}
     if not weights:
-        raise BadData(f"{file} holds no weights: a checkpoint is a table of tensors by name")
+        raise BadData(f"{file} holds no weights: a weights file is a table of tensors by name")
     if all(name.startswith("module.") for name in weights):  # saved from within DistributedDataParallel
         weights = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
     return {name: tensor for name, tensor in weights.items() if name.rpartition(".")[2] not in NOT_WEIGHTS}
@@ -85,7 +85,7 @@ def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
     faults = {"missing": missing, "of another shape": misshapen, "unknown": unknown}
     if any(faults.values()):
         counts = "; ".join(f"{len(names)} {fault} ({_some(names)})" for fault, names in faults.items() if names)
-        raise BadData(f"{file} is not a checkpoint of {architecture}: of its tensors {counts}")
+        raise BadData(f"{file} does not hold the weights of {architecture}: of its tensors {counts}")
     model.load_state_dict(weights, strict=False)  # only counters can be missing by now
 
 

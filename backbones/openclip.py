@@ -23,9 +23,9 @@ class OpenClipModel(Pretrained):
     name: ClassVar[str] = "openclip"
 
     @classmethod
-    def load(cls, device: str, checkpoint: Path | None = None, precision: str = "fp32") -> Self:
+    def load(cls, device: str, weights: Path | None = None, precision: str = "fp32") -> Self:
         cls._require_name()
-        return super().load(device, checkpoint, precision)
+        return super().load(device, weights, precision)
 
     @classmethod
     def random(cls, device: str, precision: str = "fp32", seed: int = 0) -> Self:

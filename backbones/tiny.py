@@ -34,10 +34,10 @@ class Tiny(OpenClip):
     name: ClassVar[str] = "tiny"
 
     @classmethod
-    def load(cls, device: str, checkpoint: Path | None = None, precision: str = "fp32") -> Self:
-        """`checkpoint` replaces the embedded weights by others of the same config."""
+    def load(cls, device: str, weights: Path | None = None, precision: str = "fp32") -> Self:
+        """`weights` replaces the embedded weights by others of the same config."""
         dtype_of(precision)
-        weights = checkpoint or WEIGHTS
+        weights = weights or WEIGHTS
         if not weights.is_file():
             raise WeightsMissing(f"{weights} is missing: train it with `python training/train_tiny.py`.")
         config = read_config()

@@ -32,7 +32,7 @@ class Photos:
         warnings: Sequence[str] = (),
     ) -> None:
         if not ids:
-            raise BadData(f"{self.name}: under this protocol no image is left")
+            raise BadData(f"{self.name}: under this variant no image is left")
         self.class_names = tuple(class_names)
         self.warnings = tuple(warnings)
         self.ids, self.files, self.labels = list(ids), list(files), labels
@@ -92,7 +92,7 @@ def count_warnings(layout: Layout, listed: int, with_labels: int) -> list[str]:
     return []
 
 
-def check_protocol(dataset: str, protocol: str, known: Iterable[str], hint: str = "") -> None:
+def check_variant(dataset: str, variant: str, known: Iterable[str], hint: str = "") -> None:
     known = list(known)
-    if protocol not in known:
-        raise UnknownName(f"protocol of {dataset}", protocol, known, f"There are: {', '.join(known)}. {hint}")
+    if variant not in known:
+        raise UnknownName(f"variant of {dataset}", variant, known, f"There are: {', '.join(known)}. {hint}")

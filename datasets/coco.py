@@ -14,10 +14,10 @@ import numpy as np
 
 from tta_bench import hookimpl
 from tta_bench.datasets._layout import COCO2014, COCO2017, Layout
-from tta_bench.datasets._photos import Labels, Photos, check_protocol, count_warnings, labelled
+from tta_bench.datasets._photos import Labels, Photos, check_variant, count_warnings, labelled
 from tta_bench.errors import BadData
 
-PROTOCOLS = ("default", "mltta", "mltta-five")
+VARIANTS = ("default", "mltta", "mltta-five")
 CLASSES = 80
 
 
@@ -25,15 +25,15 @@ class _COCO(Photos):
     layout: ClassVar[Layout]
 
     @classmethod
-    def open(cls, root: Path, protocol: str = "default") -> Self:
-        check_protocol(cls.name, protocol, PROTOCOLS)
+    def open(cls, root: Path, variant: str = "default") -> Self:
+        check_variant(cls.name, variant, VARIANTS)
         _, parts = cls.layout.find(root)
         class_names, file_names, labels = read_instances(parts["annotations"])
         kept = labelled(labels)
         warnings = count_warnings(cls.layout, len(file_names), len(kept))
         if len(class_names) != CLASSES:
             warnings.append(f"{cls.name} has {len(class_names)} classes here; COCO has {CLASSES}")
-        if protocol == "mltta-five":
+        if variant == "mltta-five":
             kept = np.flatnonzero(labels.sum(axis=1) == 5)
         files = [parts["images"] / file_names[i] for i in kept]
         return cls(class_names, [file.stem for file in files], files, labels[kept], warnings)

@@ -30,9 +30,9 @@ class Folder(Photos):
     name: ClassVar[str] = "folder"
 
     @classmethod
-    def open(cls, root: Path, protocol: str = "default") -> Self:
-        """`protocol` names the folder; without one it is the data root itself."""
-        folder = root if protocol == "default" else root / Path(protocol).expanduser()
+    def open(cls, root: Path, variant: str = "default") -> Self:
+        """`variant` names the folder; without one it is the data root itself."""
+        folder = root if variant == "default" else root / Path(variant).expanduser()
         if not (folder / LABELS).is_file():
             raise DataMissing(
                 f"folder: no {LABELS} in {folder}. Write --dataset folder:NAME for <data-root>/NAME or "

@@ -14,7 +14,7 @@ import numpy as np
 
 from tta_bench import hookimpl
 from tta_bench.datasets._layout import NUSWIDE, listed_file, read_lines, read_text
-from tta_bench.datasets._photos import Labels, Photos, check_protocol, file_size, labelled
+from tta_bench.datasets._photos import Labels, Photos, check_variant, file_size, labelled
 from tta_bench.errors import BadData
 
 _CONCEPTS = """
@@ -27,7 +27,7 @@ _CONCEPTS = """
 CONCEPTS = tuple(_CONCEPTS.split())
 _PLURALS = "birds boats buildings cars clouds flags flowers horses plants rocks swimmers whales"
 SINGULAR = {plural: plural.removesuffix("s") for plural in _PLURALS.split()}
-PROTOCOLS = ("default", "mltta", "singular")
+VARIANTS = ("default", "mltta", "singular")
 
 
 class NUSWideTest(Photos):
@@ -36,8 +36,8 @@ class NUSWideTest(Photos):
     name: ClassVar[str] = "nuswide"
 
     @classmethod
-    def open(cls, root: Path, protocol: str = "default") -> Self:
-        check_protocol(cls.name, protocol, PROTOCOLS)
+    def open(cls, root: Path, variant: str = "default") -> Self:
+        check_variant(cls.name, variant, VARIANTS)
         _, parts = NUSWIDE.find(root)
         names = [listed_file(line) for line in read_lines(parts["list"])]
         labels = np.stack([_read_concept(parts["labels"], concept, len(names)) for concept in CONCEPTS], axis=1)
@@ -53,7 +53,7 @@ class NUSWideTest(Photos):
                 f"the first is {files[missing[0]]}; compare only with runs on the same images"
             )
         kept = sorted(files.keys() - set(missing))
-        class_names = [SINGULAR.get(name, name) for name in CONCEPTS] if protocol == "singular" else CONCEPTS
+        class_names = [SINGULAR.get(name, name) for name in CONCEPTS] if variant == "singular" else CONCEPTS
         ids = [names[i].rpartition(".")[0] for i in kept]
         return cls(class_names, ids, [files[i] for i in kept], labels[kept], warnings)
 

@@ -41,9 +41,9 @@ class Scenes:
         self.count = count
 
     @classmethod
-    def open(cls, root: Path, protocol: str = MIXTURE) -> Self:
-        """`root` is not looked at: the protocol names the variant."""
-        return cls(protocol)
+    def open(cls, root: Path, variant: str = MIXTURE) -> Self:
+        """`root` is not looked at."""
+        return cls(variant)
 
     @cached_property
     def fingerprint(self) -> str:

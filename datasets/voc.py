@@ -1,6 +1,6 @@
 """`voc2007` (test) and `voc2012` (val): PASCAL VOC photos, 20 classes, with a choice of what "difficult" means.
 
-A class is *difficult* in an image when all its objects there carry that flag. A protocol is made of parts, joined by +:
+A class is *difficult* in an image when all its objects there carry that flag. A variant is made of parts, joined by +:
 
     ignore | negative | positive    what a difficult class counts as (the first is the default)
     words | raw                     "dining table" or VOC's own `diningtable`
@@ -21,7 +21,7 @@ import numpy as np
 
 from tta_bench import hookimpl
 from tta_bench.datasets._layout import VOC2007, VOC2012, Layout, listed_file, read_lines
-from tta_bench.datasets._photos import Labels, Photos, check_protocol, count_warnings, labelled
+from tta_bench.datasets._photos import Labels, Photos, check_variant, count_warnings, labelled
 from tta_bench.errors import BadData, UsageError
 
 WORDS = {
@@ -59,16 +59,16 @@ PRESETS = {"default": "ignore+words+all", "mltta": "negative+raw+labelled"}
 COUNTS_AS = {"ignore": -1, "negative": 0, "positive": 1}
 
 
-def parse_protocol(dataset: str, protocol: str) -> dict[str, str]:
+def parse_variant(dataset: str, variant: str) -> dict[str, str]:
     """The choice made of each kind."""
     axis_of = {option: axis for axis, options in CHOICES.items() for option in options}
     chosen: dict[str, str] = {}
-    for part in PRESETS.get(protocol, protocol).split("+"):
-        check_protocol(dataset, part, (*PRESETS, *axis_of), "All but the first two can be joined: negative+raw.")
+    for part in PRESETS.get(variant, variant).split("+"):
+        check_variant(dataset, part, (*PRESETS, *axis_of), "All but the first two can be joined: negative+raw.")
         if part in PRESETS:
-            raise UsageError(f"protocol {protocol} of {dataset}: {part} stands for {PRESETS[part]} and can't be joined")
+            raise UsageError(f"variant {variant} of {dataset}: {part} stands for {PRESETS[part]} and can't be joined")
         if chosen.setdefault(axis_of[part], part) != part:
-            raise UsageError(f"protocol {protocol} of {dataset}: {chosen[axis_of[part]]} and {part} exclude each other")
+            raise UsageError(f"variant {variant} of {dataset}: {chosen[axis_of[part]]} and {part} exclude each other")
     return {axis: chosen.get(axis, options[0]) for axis, options in CHOICES.items()}
 
 
@@ -76,8 +76,8 @@ class _VOC(Photos):
     layout: ClassVar[Layout]
 
     @classmethod
-    def open(cls, root: Path, protocol: str = "default") -> Self:
-        choice = parse_protocol(cls.name, protocol)
+    def open(cls, root: Path, variant: str = "default") -> Self:
+        choice = parse_variant(cls.name, variant)
         folder, parts = cls.layout.find(root)
         ids = [Path(listed_file(line)).stem for line in read_lines(parts["list"])]
         flags, warnings = read_flags(folder, parts["list"], ids)

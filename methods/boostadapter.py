@@ -26,7 +26,7 @@ from tta_bench.functional import (
     normalised_entropy,
     stack_views,
 )
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -43,7 +43,7 @@ class BoostAdapter(Method):
     """final = l + α⁺A⁺ − α⁻A⁻, where A⁺ reads the history of all images and the boosting views of this one."""
 
     name: ClassVar[str] = "boostadapter"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     # The official single-label sets, with plain crops instead of AugMix; ImageNet takes one view, hence no boosting.
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "imagenet": {"alpha": 2.0, "beta": 5.0},
@@ -132,7 +132,7 @@ class BoostAdapter(Method):
 
         Returns:
             Entropies [k, K⁺ + δ], +inf where empty, and what is in each slot: i < K⁺ is history item i of the class,
-            and K⁺ + j is boosting view j. Views of one class have the same row.
+            and K⁺ + j is boosting view j. ViewRecipe of one class have the same row.
         """
         same_class = boost.labels[:, None] == boost.labels  # [k, k]
         offers = torch.where(same_class, boost.entropies, math.inf)

@@ -18,16 +18,8 @@ from tta_bench.errors import UsageError
 from tta_bench.functional import kept_count, select_confident, stack_views
 from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, descend, marginal_entropy, most_alike
 from tta_bench.generated import NO_IMAGES, Generated
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
-
-
-class _Recipes:
-    """The views of a DiffTPT: which generated images there are depends on its folder."""
-
-    def __get__(self, method: DiffTPT | None, owner: type[DiffTPT]) -> Mapping[str, Views]:
-        generated = Generated() if method is None else Generated(method.generated_count, method.generated)
-        return {"views": AugMix(63), "generated": generated}
 
 
 @dataclass
@@ -35,7 +27,6 @@ class DiffTPT(Method):
     """Per image: keep the views whose logits resemble the image's, of these the confident ones; then as TPT."""
 
     name: ClassVar[str] = "difftpt"
-    recipes: ClassVar[Mapping[str, Views]] = _Recipes()  # type: ignore[assignment]  # a descriptor that returns one
     tunes_prompts: ClassVar[bool] = True
 
     lr: float = 5e-3  # of AdamW
@@ -46,15 +37,21 @@ class DiffTPT(Method):
     generated: str = ""  # folder of generated images
     generated_count: int = 63  # generated images per test image
 
-    def digests(self) -> dict[str, str]:
-        """What the folder holds. Raises `UsageError` when none was named."""
+    @property
+    def recipes(self) -> Mapping[str, ViewRecipe]:  # type: ignore[override]  # which images there are is in the fields
+        return {"views": AugMix(63), "generated": Generated(self.generated_count, self.generated)}
+
+    def validate(self) -> None:
         if not self.generated:
             raise UsageError(NO_IMAGES)
+
+    def digests(self) -> dict[str, str]:
+        """What the folder holds."""
         return {"generated": Generated(self.generated_count, self.generated).content}
 
     def start(self, task: Task) -> None:
         self.scale = task.scale
-        self.tower = ContextTower(task)
+        self._tower = ContextTower(task)
 
     def step(self, x: Observation) -> Tensor:
         if "generated" not in x.views:
@@ -71,12 +68,12 @@ class DiffTPT(Method):
 
     def tune(self, views: Tensor) -> ClassText:
         """c ← AdamW(c, ∇_c H(mean_{v∈S} softmax(s f_v T(c)ᵀ))) from c₀, over views [V, D]."""
-        kept = self.select(self.scale * views @ self.tower.initial.features.detach().T)  # S, with c₀
+        kept = self.select(self.scale * views @ self._tower.initial.features.detach().T)  # S, with c₀
 
         def loss(features: Tensor) -> Tensor:
             return marginal_entropy(self.scale * views[kept] @ features.T)
 
-        return descend(self.tower, loss, AdamW(self.lr, self.weight_decay), self.steps)
+        return descend(self._tower, loss, AdamW(self.lr, self.weight_decay), self.steps)
 
 
 @hookimpl

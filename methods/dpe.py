@@ -33,7 +33,7 @@ from tta_bench.functional.prototypes import (
     in_inference_mode,
     info_nce,
 )
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -67,7 +67,7 @@ class DPE(Method):
     """Dual prototype evolving."""
 
     name: ClassVar[str] = "dpe"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     # The official code gives the ten fine-grained sets the original image alone.
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "imagenet": _preset(6.0, 5.0, 6e-4, 0.5),

@@ -16,7 +16,7 @@ from torch import Tensor
 from tta_bench import hookimpl
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, bind, descend, marginal_entropy, minmax
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.prompts.captions import TEMPLATE, corpus_for, digest_of
 from tta_bench.views import AugMix
 
@@ -41,7 +41,7 @@ class MLTTA(Method):
     """Per image: lower the bound entropy of confident views and of confident captions, each with its own context."""
 
     name: ClassVar[str] = "mltta"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     tunes_prompts: ClassVar[bool] = True
 
     lr_view: float = 1e-2  # of AdamW on the view context c_v
@@ -58,9 +58,9 @@ class MLTTA(Method):
 
     def start(self, task: Task) -> None:
         self.scale = task.scale
-        self.tower = ContextTower(task)
-        embeddings, sizes = corpus_for(task, self.captions if task.captions is None else task.captions)
-        self.retrieve = Captions(embeddings, sizes, self.captions_per_view)
+        self._tower = ContextTower(task)
+        embeddings, sizes = corpus_for(task, self.captions)
+        self._retrieve = Captions(embeddings, sizes, self.captions_per_view)
 
     def step(self, x: Observation) -> Tensor:
         view_text, caption_text = self.tune(stack_views(x.image, x.views.get("views")))
@@ -72,8 +72,8 @@ class MLTTA(Method):
 
     def tune(self, views: Tensor) -> tuple[ClassText, ClassText]:
         """c_v and c_t from c₀, over views [V, D] and over the captions that they retrieve."""
-        view_sizes, nearest = self.retrieve(views)
-        found, caption_sizes = self.retrieve.embeddings[nearest], self.retrieve.sizes[nearest]  # [U, D], [U]
+        view_sizes, nearest = self._retrieve(views)
+        found, caption_sizes = self._retrieve.embeddings[nearest], self._retrieve.sizes[nearest]  # [U, D], [U]
         view_text = self._descend(views, view_sizes, AdamW(self.lr_view, self.weight_decay))
         caption_text = self._descend(found, caption_sizes, AdamW(self.lr_caption, self.weight_decay))
         return view_text, caption_text
@@ -84,7 +84,7 @@ class MLTTA(Method):
         def loss(text_features: Tensor) -> Tensor:
             return self.bound_entropy(self.scale * features @ text_features.T, sizes)
 
-        return descend(self.tower, loss, adamw, self.steps)
+        return descend(self._tower, loss, adamw, self.steps)
 
     def bound_entropy(self, logits: Tensor, sizes: Tensor) -> Tensor:
         """H(mean softmax) of the rows of [R, C] that are most confident after binding: chosen anew at every step."""

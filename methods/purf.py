@@ -40,7 +40,7 @@ from tta_bench.functional.prototypes import (
     tangential,
     unit,
 )
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix, RandomCrops
 
 SLOTS = 3  # adjacent embeddings per class, as in ReTA
@@ -168,7 +168,7 @@ class PuRF(Method):
     """Purified multi-label test-time adaptation."""
 
     name: ClassVar[str] = "purf"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63), "regions": RandomCrops(50, side=(0.5, 0.8))}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63), "regions": RandomCrops(50, side=(0.5, 0.8))}
     # What the text prints: holistic views, all of which must agree in G.
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"paper_text": {"view_set": "V"}}
     preset_recipes: ClassVar[Mapping[str, Mapping[str, str]]] = {"paper_text": {"views": "holistic63"}}

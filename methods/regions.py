@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import classifier, stack_views
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import RandomCrops
 
 
@@ -23,7 +23,7 @@ class Regions(Method):
     """ln mean_r softmax(scale · cos) over the image and its regions."""
 
     name: ClassVar[str] = "regions"
-    recipes: ClassVar[Mapping[str, Views]] = {"regions": RandomCrops(50)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"regions": RandomCrops(50)}
 
     def start(self, task: Task) -> None:
         self.classifier = classifier(task.text, task.scale)  # [D, C]

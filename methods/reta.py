@@ -41,7 +41,7 @@ from tta_bench.functional.prototypes import (
     tangential,
     unit,
 )
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 SLOTS = 3  # adjacent embeddings per class; the official code also normalises entropies by log2(SLOTS), not by log2 C
@@ -85,7 +85,7 @@ class ReTA(Method):
     """Reliable test-time adaptation: consistency-aware caching and calibration by adjacent text embeddings."""
 
     name: ClassVar[str] = "reta"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     # The official code leaves AugMix out on ImageNet and its variants (--recipe views=plain63).
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "imagenet": _preset(6.0, 5.0, 0.5, 1.0, 6e-4, 0.5, 0.05),

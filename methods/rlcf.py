@@ -17,7 +17,7 @@ from tta_bench import hookimpl
 from tta_bench.errors import UsageError
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, advantages, descend, policy_loss
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 NO_REWARD = "rlcf needs a reward model: name a second backbone, for example --set reward=openclip:ViT-L-14/openai"
@@ -28,7 +28,7 @@ class RLCF(Method):
     """Per image: raise the likelihood of the classes that the reward model finds better than a view's other guesses."""
 
     name: ClassVar[str] = "rlcf"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     tunes_prompts: ClassVar[bool] = True
 
     lr: float = 7e-3  # of AdamW
@@ -43,17 +43,15 @@ class RLCF(Method):
     def second_backbone(self) -> str:
         return self.reward
 
-    def digests(self) -> dict[str, str]:
-        """Nothing beside the second backbone, which the runner identifies by itself; but there must be one."""
+    def validate(self) -> None:
         if not self.reward:
             raise UsageError(NO_REWARD)
-        return {}
 
     def start(self, task: Task) -> None:
         if task.reward_text is None:
             raise UsageError(NO_REWARD)
         self.scale, self.task = task.scale, task
-        self.tower = ContextTower(task)
+        self._tower = ContextTower(task)
 
     def step(self, x: Observation) -> Tensor:
         text = self.tune(stack_views(x.image, x.views.get("views")), self.rewards(x))
@@ -68,7 +66,7 @@ class RLCF(Method):
 
     def tune(self, views: Tensor, rewards: Tensor) -> ClassText:
         """c ← AdamW(c, ∇_c mean_{v∈S,k} A_vk · (−ln softmax(s f_v T(c)ᵀ)[class_vk])) from c₀."""
-        kept = select_confident(self.scale * views @ self.tower.initial.features.detach().T, self.keep)  # S, with c₀
+        kept = select_confident(self.scale * views @ self._tower.initial.features.detach().T, self.keep)  # S, with c₀
 
         def loss(features: Tensor) -> Tensor:
             logits = self.scale * views[kept] @ features.T  # [k, C]
@@ -76,7 +74,7 @@ class RLCF(Method):
             advantage = advantages(rewards[kept].gather(1, classes), self.process_batch, self.amplify)
             return policy_loss(logits, classes, advantage)
 
-        return descend(self.tower, loss, AdamW(self.lr, self.weight_decay), self.steps)
+        return descend(self._tower, loss, AdamW(self.lr, self.weight_decay), self.steps)
 
 
 @hookimpl

@@ -24,7 +24,7 @@ from tta_bench.functional import (
     normalised_entropy,
     stack_views,
 )
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -33,7 +33,7 @@ class TDA(Method):
     """final = l + α⁺A⁺ − α⁻A⁻: the pooled logits, attracted by confident and repelled by uncertain earlier images."""
 
     name: ClassVar[str] = "tda"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     # The official single-label sets. There ImageNet and the ten sets from Caltech101 on use the original image alone.
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "imagenet": {"alpha": 2.0, "beta": 5.0},

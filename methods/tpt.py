@@ -15,7 +15,7 @@ from torch import Tensor
 from tta_bench import hookimpl
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, descend, marginal_entropy
-from tta_bench.interfaces import Method, Observation, Task, Views
+from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -24,7 +24,7 @@ class TPT(Method):
     """Per image: tune the context on its most confident views, then score the image itself with the tuned prompt."""
 
     name: ClassVar[str] = "tpt"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(63)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     tunes_prompts: ClassVar[bool] = True
 
     lr: float = 5e-3  # of AdamW
@@ -34,7 +34,7 @@ class TPT(Method):
 
     def start(self, task: Task) -> None:
         self.scale = task.scale
-        self.tower = ContextTower(task)
+        self._tower = ContextTower(task)
 
     def step(self, x: Observation) -> Tensor:
         text = self.tune(stack_views(x.image, x.views.get("views")))
@@ -42,12 +42,12 @@ class TPT(Method):
 
     def tune(self, views: Tensor) -> ClassText:
         """c ← AdamW(c, ∇_c H(mean_{v∈S} softmax(s f_v T(c)ᵀ))) from c₀, over views [V, D]."""
-        kept = select_confident(self.scale * views @ self.tower.initial.features.detach().T, self.keep)  # S, with c₀
+        kept = select_confident(self.scale * views @ self._tower.initial.features.detach().T, self.keep)  # S, with c₀
 
         def loss(features: Tensor) -> Tensor:
             return marginal_entropy(self.scale * views[kept] @ features.T)
 
-        return descend(self.tower, loss, AdamW(self.lr, self.weight_decay), self.steps)
+        return descend(self._tower, loss, AdamW(self.lr, self.weight_decay), self.steps)
 
 
 @hookimpl

@@ -63,8 +63,13 @@ def invoke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 @pytest.fixture
 def toy_run(invoke: Invoke) -> Invoke:
     """`ttabench run` on the toy dataset and backbone."""
-    common = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0")
-    return lambda method, *more: invoke("run", "--method", method, *common, *more)
+    usual = {"--plugin": str(TOY), "--dataset": "toy", "--backbone": "toyclip", "--workers": "0"}
+
+    def run(method: str, *more: str) -> Result:
+        common = (word for option, value in usual.items() if option not in more for word in (option, value))
+        return invoke("run", "--method", method, *common, *more)
+
+    return run
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 
 from tta_bench import hookimpl
 from tta_bench.errors import BadData, UnknownName
-from tta_bench.interfaces import Method, Observation, Preprocess, Sample, Task, Views
+from tta_bench.interfaces import Method, Observation, Preprocess, Sample, Task, ViewRecipe
 from tta_bench.views import AugMix, Plain, RandomCrops
 
 CLASSES = ("red", "green", "blue", "grey")
@@ -33,20 +33,20 @@ def seeded(text: str) -> np.random.Generator:
 
 
 class Toy:
-    """Noise images with a tint for each label. Protocol `corrupt` has one image that can't be decoded."""
+    """Noise images with a tint for each label. Variant `corrupt` has one image that can't be decoded."""
 
     name: ClassVar[str] = "toy"
     class_names = CLASSES
 
-    def __init__(self, protocol: str) -> None:
-        self.protocol = protocol
-        self.fingerprint = f"toy/{protocol}"
+    def __init__(self, variant: str) -> None:
+        self.variant = variant
+        self.fingerprint = f"toy/{variant}"
 
     @classmethod
-    def open(cls, root: Path, protocol: str = "default") -> Self:
-        if protocol not in ("default", "corrupt"):
-            raise UnknownName("protocol of toy", protocol, ("default", "corrupt"))
-        return cls(protocol)
+    def open(cls, root: Path, variant: str = "default") -> Self:
+        if variant not in ("default", "corrupt"):
+            raise UnknownName("variant of toy", variant, ("default", "corrupt"))
+        return cls(variant)
 
     def __len__(self) -> int:
         return 24
@@ -57,7 +57,7 @@ class Toy:
 
     def _image(self, i: int, labels: np.ndarray[Any, Any]) -> Image.Image:
         time.sleep(DELAY)
-        if self.protocol == "corrupt" and i == 7:
+        if self.variant == "corrupt" and i == 7:
             raise BadData("toy-007.png: the image is truncated")
         pixels = seeded(f"pixels/{i}").integers(0, 160, (20, 24, 3))
         pixels[..., :3] += 60 * labels[:3]
@@ -81,7 +81,7 @@ class ToyCLIP:
         self.fingerprint = f"{self.name}-1"
 
     @classmethod
-    def load(cls, device: str, checkpoint: Path | None = None, precision: str = "fp32") -> Self:
+    def load(cls, device: str, weights: Path | None = None, precision: str = "fp32") -> Self:
         return cls()
 
     def encode_images(self, pixels: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class TwoBranches(Method):
     """Returns two branches and fuses them in `finish`, with statistics of the whole run."""
 
     name: ClassVar[str] = "twobranches"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": AugMix(5), "regions": RandomCrops(3)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(5), "regions": RandomCrops(3)}
     weight: float = 0.5  # of the first branch
 
     def start(self, task: Task) -> None:
@@ -139,7 +139,7 @@ class PromptTuner(Method):
     """One gradient step on the prompt's context for each image."""
 
     name: ClassVar[str] = "prompttuner"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": Plain(4)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": Plain(4)}
     tunes_prompts: ClassVar[bool] = True
     lr: float = 0.1
 
@@ -163,7 +163,7 @@ class SecondEyes(Method):
     """Scores with a second backbone's features beside its own."""
 
     name: ClassVar[str] = "secondeyes"
-    recipes: ClassVar[Mapping[str, Views]] = {"views": Plain(4)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": Plain(4)}
     reward: str = "toyreward"
 
     def second_backbone(self) -> str:

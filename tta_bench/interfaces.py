@@ -6,6 +6,8 @@ Labels take the short way from the dataset to the metrics. Nothing that a method
 from __future__ import annotations
 
 import dataclasses
+import functools
+import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from typing import (
     Literal,
     Protocol,
     Self,
+    TypeVar,
     get_args,
     get_origin,
     get_type_hints,
@@ -47,7 +50,7 @@ class Preprocess:
 
 
 @runtime_checkable
-class Views(Protocol):
+class ViewRecipe(Protocol):
     """A view recipe: what to cut from an image and how to augment it. A frozen dataclass, because its `repr` is part
     of the feature store's key; what the recipe draws may depend on nothing but its fields, the seed and the image."""
 
@@ -63,6 +66,9 @@ class Views(Protocol):
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
         """Float pixels in [0, 1], [count, 3, size, size]."""
         ...
+
+
+Views = ViewRecipe  # its name in plugins written for version 0.1
 
 
 # ------------------------------------------------------------------------------------------------------- datasets
@@ -88,16 +94,52 @@ class Dataset(Protocol):
     class_names: tuple[str, ...]
     fingerprint: str
     """Digest of what the images are: ids and content, or what stands for it. Labels are not in it: they enter the
-    protocol by themselves, so that two label protocols share their features."""
+    protocol by themselves, so that two label variants share their features."""
 
     @classmethod
-    def open(cls, root: Path, protocol: str = "default") -> Self:
-        """Raises `DataMissing` with the recipe to get the data, `UsageError` for an unknown protocol."""
+    def open(cls, root: Path, variant: str = "default") -> Self:
+        """Raises `DataMissing` with the recipe to get the data, `UsageError` for an unknown variant."""
         ...
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, i: int) -> Sample: ...
+
+
+@dataclass(frozen=True)
+class DatasetExtras:
+    """What a dataset may have besides: the core reads these members where they exist, and the defaults elsewhere."""
+
+    warnings: Sequence[str] = ()
+    """Said in a line each when the dataset is opened, e.g. that images of the official list are missing."""
+    variants: Sequence[str] = ()
+    """The variants that `open` takes, for `ttabench list`; the first is the default."""
+    full_size: int | None = None
+    """How many images the complete dataset has, where `len` may be less (files are missing); None: as many as `len`."""
+    sources: Sequence[Path] | None = None
+    """Files and folders that ids, images and labels were read from: while they are unchanged, a finished run is known
+    without opening the dataset. None: they can't be told, so it is always opened."""
+    domains: Sequence[str] | None = None
+    """The domain of each image, for streams that go from domain to domain."""
+
+    @classmethod
+    def of(cls, dataset: object) -> Self:
+        return _extras(cls, dataset)
+
+
+@runtime_checkable
+class Downloadable(Protocol):
+    """A dataset class that knows where its files are published, for `ttabench data get` and `data status`."""
+
+    @classmethod
+    def download(cls, root: Path, reporter: Any) -> None:
+        """Fetches what is not below `root` yet; the same call resumes. `UsageError` says what to do by hand."""
+        ...
+
+    @classmethod
+    def status(cls, root: Path) -> Any:
+        """What is below `root`: a `tta_bench.datasets._download.Row`, or anything with its attributes."""
+        ...
 
 
 # ------------------------------------------------------------------------------------------------------ backbones
@@ -108,14 +150,13 @@ class Backbone(Protocol):
 
     name: ClassVar[str]
     fingerprint: str  # digest of weights, preprocessing (mean and std included) and precision
-    preprocess: Preprocess
-    image_size: int
+    preprocess: Preprocess  # its size is the side of the images that `encode_images` takes
     embed_dim: int
     logit_scale: float
     logit_bias: float
 
     @classmethod
-    def load(cls, device: str, checkpoint: Path | None = None, precision: str = "fp32") -> Self:
+    def load(cls, device: str, weights: Path | None = None, precision: str = "fp32") -> Self:
         """Raises `WeightsMissing` within seconds when the weights are not here."""
         ...
 
@@ -141,7 +182,45 @@ class PromptTunable(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class BackboneExtras:
+    """What a backbone may have besides: the core reads these members where they exist, and the defaults elsewhere."""
+
+    random: Callable[[str, str], Any] | None = None
+    """`random(device, precision)`, a class method: the untrained backbone, for `--random-weights`."""
+    random_weights: bool = False
+    """True for an untrained backbone: every record and table then says so."""
+    named: Callable[[str], Any] | None = None
+    """`named(argument)`, a class method: the class that stands behind `--backbone NAME:ARGUMENT`."""
+    made_for: Sequence[str] = ()
+    """Names of the only datasets that the backbone can know, if it is no general one: on others a run says so."""
+    start_embedding: Tensor | None = None
+    """Embedding of the token that begins every text [E]: tells whether a learned context was made for this tower."""
+    prompts_from: str = ""
+    """Digest of the learned prompts that are in the backbone already."""
+    sources: Sequence[Path] | None = None
+    """Files that weights and settings were read from: while they are unchanged, a finished run is known without
+    loading the backbone. None: they can't be told, so it is always loaded."""
+
+    @classmethod
+    def of(cls, backbone: object) -> Self:
+        return _extras(cls, backbone)
+
+
 # -------------------------------------------------------------------------------------------------------- methods
+
+
+class TextEncoder:
+    """Texts -> unit-norm features [T, D], counted. It holds the encoder of texts and nothing else of the run."""
+
+    __slots__ = ("_encode", "count")
+
+    def __init__(self, encode: Callable[[Sequence[str]], Tensor]) -> None:
+        self._encode, self.count = encode, 0  # texts so far
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        self.count += len(texts)
+        return self._encode(texts)
 
 
 def _default_rng() -> torch.Generator:
@@ -162,7 +241,6 @@ class Task:
     rng: torch.Generator = field(default_factory=_default_rng)  # checkpointed by the runner
     device: str = "cpu"
     reward_text: Tensor | None = None  # [C, D'] of the second backbone, if the method asked for one
-    captions: tuple[Tensor, Tensor] | None = None  # embeddings [M, D] and label-list lengths [M], for ML-TTA
 
 
 @dataclass
@@ -189,11 +267,20 @@ State = dict[str, Any]
 
 @dataclass
 class Method(ABC):
-    """A test-time adaptation method. Fields are its hyper-parameters; whatever `start` sets is its state."""
+    """A test-time adaptation method. Fields are its hyper-parameters; whatever `start` sets is its state.
+
+    State is every attribute without a leading underscore that is data, or an object with its own `state_dict`.
+    """
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"  # raise it when the method's numbers change: part of the config identity
-    recipes: ClassVar[Mapping[str, Views]] = {}  # role -> views, e.g. {"views": AugMix(63), "regions": RandomCrops(50)}
+    recipes: ClassVar[Mapping[str, ViewRecipe]] = {}
+    """Role -> views, e.g. {"views": AugMix(63), "regions": RandomCrops(50)}. It is read from the instance, so that a
+    property may make it depend on fields."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Published values for `--preset NAME`: name -> field -> value."""
+    preset_recipes: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Views that a preset brings along: name -> role -> recipe name."""
     tunes_prompts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -214,8 +301,11 @@ class Method(ABC):
         and whose class prototypes arrive as task.reward_text [C, D']."""
         return None
 
+    def validate(self) -> None:  # noqa: B027  # most methods need nothing
+        """Called before anything is encoded: raises `UsageError` when something is missing that the method needs."""
+
     def digests(self) -> Mapping[str, str]:
-        """Digests of files that the method reads, by name: part of the config identity."""
+        """Digests of files that the method reads, by the field that names the file: part of the config identity."""
         return {}
 
     @abstractmethod
@@ -239,21 +329,34 @@ class Method(ABC):
         return {key: float(value) for key, value in self.__dict__.pop("_report", {}).items()}
 
     def state_dict(self) -> State:
-        """A copy of every attribute set in `start()` or `step()` that is data. Override it for other state."""
+        """A copy of the method's state: see the class. Override it for state of another kind."""
         hyper_parameters = {f.name for f in dataclasses.fields(self)}
         state: State = {}
         for key, value in vars(self).items():
-            if key in hyper_parameters or key == "_report" or isinstance(value, Task) or callable(value):
+            if key in hyper_parameters or key.startswith("_") or isinstance(value, NOT_STATE):
                 continue
             if isinstance(value, torch.Generator):
                 raise TypeError(f"{self.name}: draw from task.rng, which is checkpointed, not from your own")
-            state[key] = _copy(value, f"{self.name}.{key}")
+            state[key] = value.state_dict() if _keeps_state(value) else _copy(value, f"{self.name}.{key}")
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """Continue from `state`; called after `start`."""
+        """Continue from `state`; called after `start`, so that objects with a state of their own are there."""
         for key, value in state.items():
-            setattr(self, key, _copy(value, f"{self.name}.{key}"))
+            own: Any = vars(self).get(key)
+            if _keeps_state(own):
+                own.load_state_dict(value)
+            else:
+                setattr(self, key, _copy(value, f"{self.name}.{key}"))
+
+
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, type)
+NOT_STATE = (Task, TextEncoder, PromptTunable, *FUNCTIONS)  # what was handed in, and code: `start` has them again
+
+
+def _keeps_state(value: Any) -> bool:
+    """Whether it is an object that saves and restores itself, as torch's modules and optimisers do."""
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
 def _copy(value: Any, where: str) -> Any:
@@ -262,11 +365,20 @@ def _copy(value: Any, where: str) -> Any:
         return value.detach().clone()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):  # a named tuple would come back from a checkpoint as something else
         return type(value)(_copy(v, where) for v in value)
     if isinstance(value, dict):
         return {k: _copy(v, where) for k, v in value.items()}
     raise TypeError(
-        f"{where} is a {type(value).__name__}: state must be tensors, numbers, strings, lists or dicts, "
-        "or override state_dict() and load_state_dict()"
+        f"{where} is a {type(value).__name__}: state must be tensors, numbers, strings, lists, dicts or objects with "
+        "a state_dict; what start() can make again belongs into an attribute with a leading underscore"
     )
+
+
+Extras = TypeVar("Extras")
+
+
+def _extras(kind: type[Extras], thing: object) -> Extras:
+    """The declared optional members that `thing` has."""
+    names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]  # only called with dataclasses
+    return kind(**{name: getattr(thing, name) for name in names if hasattr(thing, name)})

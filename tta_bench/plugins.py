@@ -128,11 +128,16 @@ class Registry:
 
     def backbone(self, name: str) -> type[Backbone]:
         """NAME, or NAME:ARGUMENT for a plugin that makes backbones to order with its `named(argument)`."""
+        from tta_bench.interfaces import BackboneExtras
+
         plain, colon, argument = name.partition(":")
         cls = self._load("backbones", plain)
-        if colon and not hasattr(cls, "named"):
+        if not colon:
+            return cast("type[Backbone]", cls)
+        named = BackboneExtras.of(cls).named
+        if named is None:
             raise UsageError(f"backbone '{plain}' takes nothing behind a colon")
-        return cast("type[Backbone]", cls.named(argument) if colon else cls)
+        return cast("type[Backbone]", named(argument))
 
     def _load(self, kind: Kind, name: str) -> Any:
         plugin = self.find(kind, name)

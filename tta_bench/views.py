@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from tta_bench.errors import UnknownName, UsageError
-from tta_bench.interfaces import Preprocess, Views
+from tta_bench.interfaces import Preprocess, ViewRecipe
 from tta_bench.pixels import operations as imaging
 from tta_bench.pixels.operations import crop_resize, crop_resize_levels, resize_centre_crop, to_image, to_tensor
 
@@ -142,7 +142,7 @@ class RandomCrops(_Drawn):
         return crop_resize(to_tensor(image), boxes, preprocess.size, preprocess.interpolation, isolate=True)
 
 
-FAMILIES: dict[str, Callable[[int], Views]] = {
+FAMILIES: dict[str, Callable[[int], ViewRecipe]] = {
     "augmix": AugMix,
     "plain": Plain,
     "holistic": Holistic,
@@ -150,7 +150,7 @@ FAMILIES: dict[str, Callable[[int], Views]] = {
 }
 
 
-def parse_recipe(text: str) -> Views:
+def parse_recipe(text: str) -> ViewRecipe:
     """The recipe of a name such as "augmix63", "plain15" or "crops20@0.4-0.9"."""
     if text == Original().name:
         return Original()

@@ -49,8 +49,7 @@ def test_samples(dataset: Dataset) -> None:
 
 
 def test_features_are_unit_norm_float32_whatever_the_batch(backbone: Backbone) -> None:
-    size = backbone.image_size
-    assert backbone.preprocess.size == size
+    size = backbone.preprocess.size
     pixels = torch.rand(5, 3, size, size, generator=torch.Generator().manual_seed(0))
     features = backbone.encode_images(pixels)
     assert features.dtype == torch.float32

@@ -75,7 +75,7 @@ def test_missing_weights_are_said_before_data_is_looked_for(invoke: Invoke, monk
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     result = invoke("run", "--method", "purf", "--backbone", "vit-b16", "--dataset", "voc2007")
     assert result.code == 2
-    for words in ("weights of vit-b16", "1. ", "--checkpoint FILE", "--backbone tiny"):
+    for words in ("weights of vit-b16", "1. ", "--weights FILE", "--backbone tiny"):
         assert words in result.err
     assert "Traceback" not in result.err
 

@@ -36,7 +36,7 @@ def test_official_stream(golden: Golden) -> None:
 def test_without_generated_images_it_says_so(golden: Golden) -> None:
     method = DiffTPT()
     with pytest.raises(UsageError, match="--set generated=DIR"):
-        method.digests()
+        method.validate()
     method.start(make_task(golden))
     with pytest.raises(UsageError, match="--set generated=DIR"):
         method.step(stream(golden)[0])

@@ -48,12 +48,12 @@ def test_official_stream(golden: Golden, run: str) -> None:
 def test_official_first_step(golden: Golden, run: str) -> None:
     method = make_method(golden, run)
     method.start(make_task(golden))
-    text = method.tower.initial
+    text = method._tower.initial
     nearest, bound_captions = ragged(golden, f"{run}/uniq_cap_idx0"), ragged(golden, f"{run}/bound_cap_logits0")
     kept_captions = ragged(golden, f"{run}/sel_cap0")
     for i, x in enumerate(stream(golden)):
         views = stack_views(x.image, x["views"])
-        sizes, found = method.retrieve(views)
+        sizes, found = method._retrieve(views)
         assert sizes.tolist() == golden[f"{run}/view_k0"][i].tolist()
         assert found.tolist() == nearest[i].tolist()
         bound = bind(method.scale * views @ text.features.T, sizes)
@@ -62,10 +62,10 @@ def test_official_first_step(golden: Golden, run: str) -> None:
         loss = marginal_entropy(bound[select_confident(bound, method.keep)])
         close(loss, golden[f"{run}/loss_view0"][i], 1e-5)
         close(text.gradient(loss), golden[f"{run}/grad_view0"][i], 1e-5)
-        caption_logits = method.scale * method.retrieve.embeddings[found] @ text.features.T
-        bound = bind(caption_logits, method.retrieve.sizes[found])
+        caption_logits = method.scale * method._retrieve.embeddings[found] @ text.features.T
+        bound = bind(caption_logits, method._retrieve.sizes[found])
         close(bound, bound_captions[i], 1e-4)
         assert select_confident(bound, method.keep).tolist() == kept_captions[i].tolist()
-        loss = method.bound_entropy(caption_logits, method.retrieve.sizes[found])
+        loss = method.bound_entropy(caption_logits, method._retrieve.sizes[found])
         close(loss, golden[f"{run}/loss_cap0"][i], 1e-5)
         close(text.gradient(loss), golden[f"{run}/grad_cap0"][i], 1e-5)

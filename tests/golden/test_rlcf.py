@@ -32,7 +32,7 @@ def test_official_stream(golden: Golden, run: str) -> None:
 def test_without_a_reward_model_it_says_so(golden: Golden) -> None:
     task, method = make_task(golden), RLCF()
     with pytest.raises(UsageError, match="--set reward="):
-        method.digests()
+        method.validate()
     with pytest.raises(UsageError, match="--set reward="):
         method.start(dataclasses.replace(task, reward_text=None))
     method.start(task)

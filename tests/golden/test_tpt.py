@@ -42,7 +42,7 @@ def test_official_stream(golden: Golden, run: str) -> None:
 def test_official_first_step(golden: Golden, run: str) -> None:
     method = make_method(golden, run)
     method.start(make_task(golden))
-    text = method.tower.initial
+    text = method._tower.initial
     for i, x in enumerate(stream(golden)):
         logits = method.scale * stack_views(x.image, x["views"]) @ text.features.T
         close(logits, golden[f"{run}/views_logits0"][i], 1e-4)

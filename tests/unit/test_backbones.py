@@ -269,7 +269,7 @@ def test_weights_of_another_architecture_are_refused(
     vit: type[Pretrained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resnet = FAMILIES["clip-resnet"].shrink(monkeypatch).random("cpu")
-    with pytest.raises(BadData, match=r"rn\.pt is not a checkpoint of ViT-B-16-quickgelu: .* missing .* unknown"):
+    with pytest.raises(BadData, match=r"rn\.pt does not hold the weights of ViT-B-16-quickgelu: .* missing .* unknown"):
         vit.load("cpu", save(resnet, tmp_path / "rn.pt"))
     wider = FAMILIES["clip-vit"].model | {"embed_dim": 48}
     other = Family(ViTB16, wider, FAMILIES["clip-vit"].tokenizer).shrink(monkeypatch).random("cpu")
@@ -331,7 +331,7 @@ def test_missing_weights_are_explained_with_three_ways_on() -> None:
         "timm/vit_base_patch16_clip_224.openai",
         "no network: the tests have no network",
         "connect to the network",
-        "--checkpoint FILE",
+        "--weights FILE",
         "--backbone tiny",
     ):
         assert part in message

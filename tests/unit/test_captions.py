@@ -217,7 +217,7 @@ def test_the_recipe_stands_for_what_is_in_the_folder(tmp_path: Path) -> None:
     method = DiffTPT(generated=str(tmp_path / "one"), generated_count=1)
     assert method.recipes["generated"] == one
     assert method.digests() == {"generated": one.content}
-    assert DiffTPT.recipes["generated"].count == 63
+    assert DiffTPT().recipes["generated"].count == 63
 
 
 def test_bad_folders(tmp_path: Path) -> None:

@@ -53,13 +53,13 @@ def test_2014_has_its_own_file_names(root: Path) -> None:
 
 
 def test_protocols_of_the_same_images_share_their_fingerprint(root: Path) -> None:
-    default, same, five = (COCO2017Val.open(root, p).fingerprint for p in coco.PROTOCOLS)
+    default, same, five = (COCO2017Val.open(root, p).fingerprint for p in coco.VARIANTS)
     assert default == same != five
     assert COCO2014Val.open(root).fingerprint != default
 
 
 def test_unknown_protocol(root: Path) -> None:
-    with pytest.raises(UnknownName, match=r"protocol of coco2017 'mltta5'\. Did you mean mltta"):
+    with pytest.raises(UnknownName, match=r"variant of coco2017 'mltta5'\. Did you mean mltta"):
         COCO2017Val.open(root, "mltta5")
 
 
@@ -68,7 +68,7 @@ def test_no_image_left(root: Path) -> None:
     content = json.loads(file.read_text())
     content["annotations"] = content["annotations"][:1]
     file.write_text(json.dumps(content))
-    with pytest.raises(BadData, match="coco2017: under this protocol no image is left"):
+    with pytest.raises(BadData, match="coco2017: under this variant no image is left"):
         COCO2017Val.open(root, "mltta-five")
 
 

@@ -23,7 +23,7 @@ from tta_bench.features import pack_export as packing
 from tta_bench.features.encoding import EncodedViews, EncodingOptions
 from tta_bench.features.pack import Pack, info, open_pack, verify
 from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews, check_method
-from tta_bench.interfaces import PromptTunable, Views
+from tta_bench.interfaces import PromptTunable, ViewRecipe
 from tta_bench.plugins import Registry
 from tta_bench.prompts.sets import PromptSet
 from tta_bench.runs.bench import Bench, RunSpec
@@ -226,7 +226,7 @@ def test_a_longer_draw_has_the_shorter_ones_views(pack: Pack) -> None:
         ("regions", RandomCrops(4, (0.3, 0.5)), "Could stand in: --recipe regions=crops4"),
     ],
 )
-def test_a_missing_recipe_is_named_with_its_stand_ins(pack: Pack, role: str, recipe: Views, stand_in: str) -> None:
+def test_a_missing_recipe_is_named_with_its_stand_ins(pack: Pack, role: str, recipe: ViewRecipe, stand_in: str) -> None:
     with pytest.raises(UsageError, match=f"tda needs the views {recipe.name}") as caught:
         pack.require("tda", {role: recipe})
     assert "it has augmix5, crops4" in str(caught.value)

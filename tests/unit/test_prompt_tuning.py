@@ -157,16 +157,6 @@ def test_mltta_without_binding_and_with_tpts_rate_is_tpt_on_its_views() -> None:
         torch.testing.assert_close(mltta.step(observe(i))[0], tpt.step(observe(i)))
 
 
-def test_captions_may_come_with_the_task() -> None:
-    captions = normalize(draw(40, 16, seed=9), dim=-1), torch.randint(1, 4, (40,))
-    own, given = MLTTA(captions=captions), MLTTA()
-    own.start(make_task(Counting()))
-    task = make_task(Counting())
-    task.captions = captions
-    given.start(task)
-    assert torch.equal(own.step(observe(0)), given.step(observe(0)))
-
-
 def test_without_a_tunable_backbone_it_says_so() -> None:
     with pytest.raises(UsageError, match="tunes prompts"):
         ContextTower(make_task(None))

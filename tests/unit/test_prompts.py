@@ -140,7 +140,7 @@ def test_coop_replaces_the_words(backbone: OpenClip, tmp_path: Path) -> None:
     torch.testing.assert_close(reward_bank[:, 0], backbone.encode_texts(["a photo of a cat.", *_words()]))
     method = TPT()
     method.start(Task(NAMES, text, bank, 10.0, prompts=adapted))
-    assert torch.equal(method.tower.initial.context.detach(), context)
+    assert torch.equal(method._tower.initial.context.detach(), context)
 
 
 def _words() -> list[str]:

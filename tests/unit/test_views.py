@@ -15,7 +15,7 @@ from torchvision.transforms import functional as tvf
 
 from tta_bench import views
 from tta_bench.errors import UnknownName, UsageError
-from tta_bench.interfaces import Preprocess, Views
+from tta_bench.interfaces import Preprocess, ViewRecipe
 from tta_bench.pixels.operations import resize_centre_crop, to_image, to_tensor
 from tta_bench.views import AugMix, Floats, Holistic, Original, Plain, RandomCrops, parse_recipe
 
@@ -44,7 +44,7 @@ def restored_threads() -> Iterator[None]:
 
 @every_family
 def test_views_are_pixels_between_0_and_1(family: type[Plain], photo: Image.Image) -> None:
-    recipe: Views = family(7)
+    recipe: ViewRecipe = family(7)
     for preprocess in (SMALL, Preprocess(40, "bilinear", "squash")):
         pixels = recipe.render(photo, "a", 0, preprocess)
         assert pixels.shape == (7, 3, preprocess.size, preprocess.size)
@@ -52,7 +52,7 @@ def test_views_are_pixels_between_0_and_1(family: type[Plain], photo: Image.Imag
         assert pixels.min() >= 0
         assert pixels.max() <= 1
         assert pixels.std() > 0.1
-    assert isinstance(recipe, Views)
+    assert isinstance(recipe, ViewRecipe)
     assert recipe.seeded
     assert recipe.count == 7
 
@@ -92,7 +92,7 @@ def test_odd_images_have_views_too(family: type[Plain], size: tuple[int, int]) -
 
 
 def test_the_original_is_the_evaluation_view(photo: Image.Image) -> None:
-    recipe: Views = Original()
+    recipe: ViewRecipe = Original()
     assert (recipe.name, recipe.count, recipe.seeded) == ("image", 1, False)
     assert torch.equal(recipe.render(photo, "a", 0, SMALL)[0], resize_centre_crop(to_tensor(photo), SMALL))
 
@@ -138,7 +138,7 @@ def test_names_cannot_run_into_each_other() -> None:
         (Original(), "image", "Original()"),
     ],
 )
-def test_names_and_reprs_are_stable_and_round_trip(recipe: Views, name: str, shown: str) -> None:
+def test_names_and_reprs_are_stable_and_round_trip(recipe: ViewRecipe, name: str, shown: str) -> None:
     assert recipe.name == name
     assert repr(recipe) == shown
     assert parse_recipe(name) == recipe

@@ -81,7 +81,7 @@ def test_protocols_of_the_same_images_share_their_fingerprint(root: Path) -> Non
 
 
 def test_unknown_protocols(root: Path) -> None:
-    with pytest.raises(UnknownName, match=r"protocol of voc2007 'negativ'\. Did you mean negative"):
+    with pytest.raises(UnknownName, match=r"variant of voc2007 'negativ'\. Did you mean negative"):
         VOC2007Test.open(root, "negativ")
     with pytest.raises(UnknownName, match="Did you mean mltta"):
         VOC2007Test.open(root, "ml-tta")
@@ -89,7 +89,7 @@ def test_unknown_protocols(root: Path) -> None:
         VOC2007Test.open(root, "ignore+negative")
     with pytest.raises(UsageError, match="mltta stands for"):
         VOC2007Test.open(root, "mltta+words")
-    with pytest.raises(UnknownName, match="protocol of voc2007 ''"):
+    with pytest.raises(UnknownName, match="variant of voc2007 ''"):
         VOC2007Test.open(root, "raw+")
 
 

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from tta_bench.features.stream import stream_order
-from tta_bench.interfaces import Dataset, Preprocess, Sample, Views
+from tta_bench.interfaces import Dataset, Preprocess, Sample, ViewRecipe
 from tta_bench.system.files import disk_errors
 
 GAP = 4
@@ -22,7 +22,7 @@ LINE_HEIGHT = 12
 
 
 def write_sheets(
-    dataset: Dataset, name: str, recipes: Sequence[Views], folder: Path, images: int, side: int, seed: int
+    dataset: Dataset, name: str, recipes: Sequence[ViewRecipe], folder: Path, images: int, side: int, seed: int
 ) -> list[Path]:
     """One sheet of images with their labels, and one per recipe: a row per image, the original first."""
     ids = [dataset[i].id for i in range(len(dataset))]
@@ -52,7 +52,7 @@ def _image_sheet(samples: Sequence[Sample], class_names: Sequence[str], side: in
     return sheet
 
 
-def _recipe_sheet(samples: Sequence[Sample], recipe: Views, side: int, seed: int) -> Image.Image:
+def _recipe_sheet(samples: Sequence[Sample], recipe: ViewRecipe, side: int, seed: int) -> Image.Image:
     shown = min(10, recipe.count)
     step = side + GAP
     sheet = Image.new("RGB", ((shown + 1) * step + 2 * GAP, len(samples) * step + GAP), PAPER)

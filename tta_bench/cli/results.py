@@ -1,58 +1,47 @@
-"""`ttabench list`, `leaderboard` and `show`: reading, never computing. None of them imports torch."""
+"""`ttabench leaderboard` and `show`: reading, never computing. Neither imports torch."""
 
 from __future__ import annotations
 
-import json
+import json as json_
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tta_bench import records
+from tta_bench.cli.options import AsJson, Results, choice, names
 from tta_bench.errors import UnknownName, UsageError
-from tta_bench.plugins import KINDS, Plugin, Registry
 from tta_bench.records import RunRecord
 from tta_bench.system import paths
 
-
-def show_plugins(registry: Registry, kind: str, as_json: bool) -> None:
-    if kind == "plugins":
-        plugins = registry.plugins()
-    elif kind in KINDS:
-        plugins = registry.plugins(kind)
-    else:
-        raise UnknownName("kind", kind, (*KINDS, "plugins"), f"Choose one of {', '.join(KINDS)}, plugins.")
-    if as_json:
-        print(json.dumps([{**asdict(p), "summary": p.summary} for p in plugins], indent=1))
-        return
-    columns = {"name": "name", "from": "origin", "what": "summary"}
-    if kind == "plugins":
-        columns = {"entry point": "entry_point", "module": "module", "from": "origin"}
-    _print_table(columns, plugins)
-    for name in {p.name for p in plugins if sum(q.entry_point == p.entry_point for q in plugins) > 1}:
-        offers = " and ".join(p.origin for p in plugins if p.name == name)
-        print(f"ttabench: warning: two plugins offer '{name}': {offers}", file=sys.stderr)
-
-
-def _print_table(columns: Mapping[str, str], plugins: Sequence[Plugin]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(*columns)
-    for plugin in plugins:
-        table.add_row(*(escape(getattr(plugin, attribute)) for attribute in columns.values()))
-    Console().print(table)
+FORMATS = ("console", "md", "csv", "latex", "json")
 
 
 # ---------------------------------------------------------------------------------------------------- leaderboard
 
 
+def leaderboard(
+    format_: Annotated[str, typer.Option("--format", help="console, md, csv, latex or json.")] = "console",
+    dataset: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
+    backbone: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
+    random_weights: Annotated[
+        bool, typer.Option("--random-weights", help="Show runs of untrained backbones as well.")
+    ] = False,
+    results: Results = None,
+) -> None:
+    """Tables of all runs: methods × datasets, one per backbone and prompt."""
+    options = {"dataset": dataset, "backbone": backbone, "method": method}
+    wanted = {name: names(values, f"--{name}") for name, values in options.items() if values}
+    show_leaderboard(results, choice("--format", format_, FORMATS), wanted, random_weights)
+
+
 def show_leaderboard(
     results: Path | None, format_: str, wanted: Mapping[str, Sequence[str]], random_weights: bool = False
 ) -> None:
-    from tta_bench.report import board as leaderboard
+    from tta_bench.report import board
 
     runs = _load_all(results)
     if not random_weights:
@@ -73,14 +62,14 @@ def show_leaderboard(
         from rich.console import Console
 
         console = Console()
-        for table in leaderboard.to_console(runs, console.width):
+        for table in board.to_console(runs, console.width):
             console.print(table)
         return
     render = {
-        "md": leaderboard.to_markdown,
-        "csv": leaderboard.to_csv,
-        "latex": leaderboard.to_latex,
-        "json": leaderboard.to_json,
+        "md": board.to_markdown,
+        "csv": board.to_csv,
+        "latex": board.to_latex,
+        "json": board.to_json,
     }[format_]
     print(render(runs).rstrip("\n"))
 
@@ -95,13 +84,18 @@ def _load_all(results: Path | None) -> list[RunRecord]:
 # ----------------------------------------------------------------------------------------------------------- show
 
 
-def show_run(results: Path | None, name: str, as_json: bool) -> None:
-    show_mapping(_find(results, name).to_json(), as_json)
+def show(
+    run: Annotated[str, typer.Argument(help="A run's name (or its beginning), or its folder.", metavar="RUN")],
+    json: AsJson = False,
+    results: Results = None,
+) -> None:
+    """Everything that is known of one run."""
+    show_mapping(_find(results, run).to_json(), json)
 
 
 def show_mapping(content: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(content, indent=1, ensure_ascii=False))
+        print(json_.dumps(content, indent=1, ensure_ascii=False))
         return
     from rich.console import Console
 

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from tta_bench.errors import PluginError, StoreError, TTABenchError
 from tta_bench.features.store import FeatureKey, FeatureStore, FeatureType, check_free_space
-from tta_bench.interfaces import Backbone, Dataset, Preprocess, Views
+from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
 from tta_bench.system.progress import Reporter
 
 FLUSH_SECONDS = 1.0  # at most this much work is lost to a kill -9
@@ -37,7 +37,7 @@ class EncodedViews:
         store: FeatureStore,
         dataset: Dataset,
         backbone: Backbone,
-        recipe: Views,
+        recipe: ViewRecipe,
         seed: int,
         options: EncodingOptions,
     ) -> None:
@@ -106,7 +106,7 @@ class _Rendering(TorchDataset[Tensor | TTABenchError]):
     """One item = the pixels of one block; an error travels as a value, so that its message stays one line."""
 
     def __init__(
-        self, dataset: Dataset, work: Sequence[range], recipe: Views, seed: int, preprocess: Preprocess
+        self, dataset: Dataset, work: Sequence[range], recipe: ViewRecipe, seed: int, preprocess: Preprocess
     ) -> None:
         self.dataset, self.work, self.recipe, self.seed, self.preprocess = dataset, work, recipe, seed, preprocess
 
@@ -120,7 +120,7 @@ class _Rendering(TorchDataset[Tensor | TTABenchError]):
             return error
 
 
-def render(dataset: Dataset, index: int, recipe: Views, seed: int, preprocess: Preprocess) -> Tensor:
+def render(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, preprocess: Preprocess) -> Tensor:
     """Pixels [V, 3, S, S] of one image."""
     sample = dataset[index]
     return recipe.render(sample.image, sample.id, seed, preprocess)

@@ -30,7 +30,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
-from tta_bench.interfaces import Views
+from tta_bench.interfaces import ViewRecipe
 from tta_bench.system.files import file_digest
 
 FORMAT = "1"
@@ -120,13 +120,13 @@ class Pack:
 
     # ------------------------------------------------------------------------------------------------ recipes
 
-    def source_of(self, recipe: Views) -> str | None:
+    def source_of(self, recipe: ViewRecipe) -> str | None:
         """The packed recipe that has these views. View i doesn't depend on their number, so a longer one does too."""
         family, count = _family(recipe.name)
         longer = [name for name in self.recipes if _family(name)[0] == family and _family(name)[1] >= count]
         return min(longer, key=lambda name: _family(name)[1], default=None)
 
-    def require(self, method: str, recipes: Mapping[str, Views]) -> None:
+    def require(self, method: str, recipes: Mapping[str, ViewRecipe]) -> None:
         """Raises `UsageError` for the first recipe that the pack lacks, with those that could stand in."""
         for role, recipe in recipes.items():
             if self.source_of(recipe) is None:

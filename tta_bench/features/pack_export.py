@@ -19,7 +19,7 @@ from tta_bench import __version__
 from tta_bench.features.encoding import EncodedViews, EncodingOptions
 from tta_bench.features.pack import FORMAT, Pack
 from tta_bench.features.store import Entry, FeatureStore
-from tta_bench.interfaces import Backbone, Dataset, Views
+from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, ViewRecipe
 from tta_bench.prompts.sets import PromptSet
 from tta_bench.system.files import disk_errors
 from tta_bench.system.progress import Reporter
@@ -35,7 +35,7 @@ def export(
     *,
     dataset: Dataset,
     backbone: Backbone,
-    recipes: Sequence[Views],
+    recipes: Sequence[ViewRecipe],
     prompts: Sequence[PromptSet],
     store: FeatureStore,
     encoding: EncodingOptions,
@@ -87,7 +87,7 @@ def _provenance(dataset: Dataset, backbone: Backbone, encoding: EncodingOptions,
         "ttabench": __version__,
         "dataset_fingerprint": dataset.fingerprint,
         "backbone_fingerprint": backbone.fingerprint,
-        "random_weights": bool(getattr(backbone, "random_weights", False)),
+        "random_weights": BackboneExtras.of(backbone).random_weights,
         "features": encoding.dtype,
         "seed": seed,
     }

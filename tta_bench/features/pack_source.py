@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from tta_bench.errors import UsageError
 from tta_bench.features.pack import Pack
-from tta_bench.interfaces import Backbone, Method, Preprocess, Sample, Views
+from tta_bench.interfaces import Backbone, Method, Preprocess, Sample, ViewRecipe
 from tta_bench.prompts.sets import PromptSet
 from tta_bench.views import Original
 
@@ -33,7 +33,7 @@ class PackDataset:
         self.fingerprint = pack.fingerprint
 
     @classmethod
-    def open(cls, root: Path, protocol: str = "default") -> Self:
+    def open(cls, root: Path, variant: str = "default") -> Self:
         return cls(Pack(root))
 
     def __len__(self) -> int:
@@ -51,7 +51,6 @@ class PackBackbone:
 
     name: ClassVar[str] = "pack"
     preprocess = Preprocess(size=0)
-    image_size = 0
 
     def __init__(self, pack: Pack) -> None:
         self.pack = pack
@@ -60,10 +59,10 @@ class PackBackbone:
         self.embed_dim, self.logit_scale, self.logit_bias = pack.embed_dim, pack.logit_scale, pack.logit_bias
 
     @classmethod
-    def load(cls, device: str, checkpoint: Path | None = None, precision: str = "fp32") -> Self:
-        if checkpoint is None:
+    def load(cls, device: str, weights: Path | None = None, precision: str = "fp32") -> Self:
+        if weights is None:
             raise UsageError("a pack is loaded from its file")
-        return cls(Pack(checkpoint))
+        return cls(Pack(weights))
 
     def encode_images(self, pixels: Tensor) -> NoReturn:
         raise UsageError(f"{self.pack.file} holds features, not an image encoder")
@@ -112,7 +111,7 @@ class PackedPrompts(PromptSet):
 class PackedViews:
     """One recipe of a pack, where a run on images has `EncodedViews`."""
 
-    def __init__(self, pack: Pack, recipe: Views) -> None:
+    def __init__(self, pack: Pack, recipe: ViewRecipe) -> None:
         self.pack, self.recipe, self.seed = pack, recipe, 0
         self.dataset, self.backbone = PackDataset(pack), PackBackbone(pack)
         self._source = None if isinstance(recipe, Original) else pack.source_of(recipe)
@@ -130,7 +129,7 @@ class PackedViews:
         return self.pack.views(self._source, index)[: self.recipe.count]
 
 
-def check_method(pack: Pack, method: Method, recipes: Mapping[str, Views]) -> None:
+def check_method(pack: Pack, method: Method, recipes: Mapping[str, ViewRecipe]) -> None:
     """Raises `UsageError` with the reason why a method can't run on the pack."""
     if method.tunes_prompts:
         raise UsageError(f"{method.name} tunes prompts through the text encoder, which {pack.file} does not hold")

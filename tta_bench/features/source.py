@@ -13,7 +13,7 @@ from tta_bench.features.encoding import EncodedViews, EncodingOptions
 from tta_bench.features.pack import Pack
 from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews, check_method
 from tta_bench.features.store import FeatureStore
-from tta_bench.interfaces import Backbone, Dataset, Method, Preprocess, PromptTunable, Views
+from tta_bench.interfaces import Backbone, Dataset, Method, Preprocess, PromptTunable, ViewRecipe
 from tta_bench.prompts.sets import PromptSet
 from tta_bench.system.progress import Reporter
 
@@ -25,7 +25,7 @@ class StoredViews(Protocol):
     def dataset(self) -> Dataset: ...
 
     @property
-    def recipe(self) -> Views: ...
+    def recipe(self) -> ViewRecipe: ...
 
     @property
     def seed(self) -> int: ...
@@ -62,11 +62,11 @@ class Source(Protocol):
     @property
     def features(self) -> str: ...  # the stored features' type
 
-    def check(self, method: Method, recipes: dict[str, Views]) -> None:
+    def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         """Raises `UsageError` if the method can't run on this source."""
         ...
 
-    def views(self, recipe: Views, indices: Sequence[int]) -> tuple[StoredViews, int]:
+    def views(self, recipe: ViewRecipe, indices: Sequence[int]) -> tuple[StoredViews, int]:
         """The features of these images, and how many encoder forwards (views) it took to have them."""
         ...
 
@@ -90,11 +90,11 @@ class ImageSource:
     def features(self) -> str:
         return self.encoding.dtype
 
-    def check(self, method: Method, recipes: dict[str, Views]) -> None:
+    def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         if method.tunes_prompts and not isinstance(self.backbone, PromptTunable):
             raise UsageError(f"{method.name} tunes prompts, which backbone '{self.backbone_name}' does not offer")
 
-    def views(self, recipe: Views, indices: Sequence[int]) -> tuple[EncodedViews, int]:
+    def views(self, recipe: ViewRecipe, indices: Sequence[int]) -> tuple[EncodedViews, int]:
         encoded = EncodedViews(self.store, self.dataset, self.backbone, recipe, self.seed, self.encoding)
         return encoded, encoded.ensure(indices, self.reporter)
 
@@ -110,8 +110,8 @@ class PackSource:
         self.precision = str(pack.provenance.get("precision", "as packed"))
         self.features = str(pack.provenance.get("features", "as packed"))
 
-    def check(self, method: Method, recipes: dict[str, Views]) -> None:
+    def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         check_method(self.pack, method, recipes)
 
-    def views(self, recipe: Views, indices: Sequence[int]) -> tuple[PackedViews, int]:
+    def views(self, recipe: ViewRecipe, indices: Sequence[int]) -> tuple[PackedViews, int]:
         return PackedViews(self.pack, recipe), 0

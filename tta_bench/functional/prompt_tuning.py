@@ -37,7 +37,7 @@ class ClassText(NamedTuple):
 
 
 class ContextTower:
-    """c -> T(c). Being callable, it is no part of a checkpoint: `start` makes it again."""
+    """c -> T(c). No part of a checkpoint: `start` makes it again."""
 
     def __init__(self, task: Task, words: str = WORDS) -> None:
         if task.prompts is None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
+from tta_bench.interfaces import BackboneExtras
 from tta_bench.system.files import file_digest
 
 # ---------------------------------------------------------------------------------------------------------- CuPL
@@ -105,7 +106,7 @@ def read_maple(file: Path) -> Maple:
 
 def check_start(learned: Coop | Maple, backbone: object, name: str) -> None:
     """Contexts of one width fit many backbones. The start token's embedding tells whose they are."""
-    own: Tensor | None = getattr(backbone, "start_embedding", None)
+    own = BackboneExtras.of(backbone).start_embedding
     if learned.start is None or own is None:
         return
     theirs = learned.start.to(own.device)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from tta_bench.errors import BadData, UnknownName, UsageError
-from tta_bench.interfaces import Backbone, PromptTunable
+from tta_bench.interfaces import Backbone, BackboneExtras, PromptTunable
 from tta_bench.prompts.files import Coop, Maple, check_start, read_coop, read_cupl, read_maple
 from tta_bench.system.files import digest, file_digest
 
@@ -99,7 +99,7 @@ class PromptSet:
         others repeat theirs in the bank, but not in the prototype.
         """
         with torch.no_grad():
-            if self.learned is not None and getattr(backbone, "prompts_from", "") == self.file:
+            if self.learned is not None and BackboneExtras.of(backbone).prompts_from == self.file:
                 tunable = cast(PromptTunable, backbone)
                 text = tunable.encode_context(tunable.init_context(""), self.class_names)
                 return text[:, None], text

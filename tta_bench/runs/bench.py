@@ -49,7 +49,7 @@ class Bench:
         self._packs: dict[Path, Pack] = {}
 
     def backbone(self, spec: RunSpec) -> Backbone:
-        key = (spec.backbone, spec.precision, spec.checkpoint, spec.random_weights)
+        key = (spec.backbone, spec.precision, spec.weights, spec.random_weights)
         if key not in self._backbones:
             cls = self.registry.backbone(spec.backbone)
             if spec.random_weights:
@@ -58,7 +58,7 @@ class Bench:
                     raise UsageError(f"backbone '{spec.backbone}' can't be had with random weights")
                 self._backbones[key] = random(self.device, spec.precision)
             else:
-                self._backbones[key] = cls.load(self.device, spec.checkpoint, spec.precision)
+                self._backbones[key] = cls.load(self.device, spec.weights, spec.precision)
         return self._backbones[key]
 
     def dataset(self, spec: str) -> Dataset:
@@ -110,9 +110,9 @@ class Bench:
 
 
 def open_dataset(registry: Registry, spec: str, data_root: Path) -> Dataset:
-    """NAME or NAME:PROTOCOL."""
-    name, _, protocol = spec.partition(":")
-    return registry.dataset(name).open(data_root, protocol or "default")
+    """NAME or NAME:VARIANT."""
+    name, _, variant = spec.partition(":")
+    return registry.dataset(name).open(data_root, variant or "default")
 
 
 def _device(name: str) -> str:

@@ -33,10 +33,10 @@ def build(cls: type[Method], settings: Mapping[str, str], preset: str | None = N
     values: dict[str, Any] = {}
     tag: Tag = "default"
     if preset is not None:
-        presets: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})
-        if preset not in presets:
-            raise UnknownName(f"preset of {cls.name}", preset, presets, f"It has: {', '.join(presets) or 'none'}.")
-        values.update(presets[preset])
+        if preset not in cls.presets:
+            has = f"It has: {', '.join(cls.presets) or 'none'}."
+            raise UnknownName(f"preset of {cls.name}", preset, cls.presets, has)
+        values.update(cls.presets[preset])
         tag = "paper"
     hints = typing.get_type_hints(cls)
     fields = [f.name for f in dataclasses.fields(cls) if f.init]

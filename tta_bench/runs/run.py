@@ -17,7 +17,7 @@ from tta_bench import metrics, records
 from tta_bench.errors import UnknownName
 from tta_bench.features.source import Source, StoredViews
 from tta_bench.features.stream import Stream, observations
-from tta_bench.interfaces import Method, Observation, PromptTunable, Task, Views
+from tta_bench.interfaces import BackboneExtras, Method, Observation, PromptTunable, Task, ViewRecipe
 from tta_bench.records import Identity, RunRecord
 from tta_bench.runs import hyperparameters
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
@@ -36,7 +36,7 @@ class RunSpec:
     """One run as the user asks for it."""
 
     method: str
-    dataset: str = "scenes"  # NAME or NAME:PROTOCOL
+    dataset: str = "scenes"  # NAME or NAME:VARIANT
     backbone: str = "tiny"
     prompt: str = "photo"
     seed: int = 0
@@ -46,14 +46,14 @@ class RunSpec:
     preset: str | None = None
     recipes: Mapping[str, str] = field(default_factory=dict)  # role -> recipe name
     precision: str = "fp32"
-    checkpoint: Path | None = None  # weights for the backbone
+    weights: Path | None = None  # for the backbone, from this file
     random_weights: bool = False  # the backbone's architecture, untrained
     pack: Path | None = None  # features from a file, in place of dataset and backbone
     empty_classes: metrics.Empty = "skip"
 
     def __post_init__(self) -> None:
-        name, _, protocol = self.dataset.partition(":")
-        if protocol in ("", "default"):  # one protocol must not stand in tables under three names
+        name, _, variant = self.dataset.partition(":")
+        if variant in ("", "default"):  # one variant must not stand in tables under three names
             object.__setattr__(self, "dataset", name)
 
 
@@ -93,14 +93,14 @@ class Run:
         self.bench, self.spec, self.counts = bench, spec, Counts()
         cls = bench.registry.method(spec.method)
         self.method, self.tag = hyperparameters.build(cls, spec.settings, spec.preset)
-        self.files = dict(self.method.digests())  # refuses at once when a file or a second model is missing
-        of_preset: Mapping[str, Mapping[str, str]] = getattr(cls, "preset_recipes", {})
-        self.recipes = _recipes(self.method, {**of_preset.get(spec.preset or "", {}), **spec.recipes})
+        self.method.validate()  # refuses at once when a file or a second model is missing
+        self.files = dict(self.method.digests())
+        self.recipes = _recipes(self.method, {**cls.preset_recipes.get(spec.preset or "", {}), **spec.recipes})
         self.source = bench.source(spec)
         self.source.check(self.method, self.recipes)
         second = self.method.second_backbone()
         # A reward model reads the words, whatever context the student starts from.
-        rewarding = dataclasses.replace(spec, backbone=second or "", checkpoint=None, prompt="photo")
+        rewarding = dataclasses.replace(spec, backbone=second or "", weights=None, prompt="photo")
         self.reward = None if second is None else bench.source(rewarding)
         self.dataset = self.source.dataset
         self.stream = Stream.of(self.dataset, spec.order, spec.seed, spec.limit)
@@ -182,7 +182,7 @@ class Run:
     def _encode(self) -> Callable[[int], Iterator[Observation]]:
         """Has all features ready that the method will ask for. Returns what it sees from a position on."""
 
-        def stored(source: Source, recipe: Views) -> StoredViews:
+        def stored(source: Source, recipe: ViewRecipe) -> StoredViews:
             views, forwards = source.views(recipe, self.stream.indices)
             self.counts.encoder_forwards += forwards
             return views
@@ -241,7 +241,7 @@ class Run:
             n=len(self.stream),
             hyper_parameters=records.as_plain(hyperparameters.values_of(self.method)),
             tag=self.tag,
-            random_weights=bool(getattr(self.source.backbone, "random_weights", False)),
+            random_weights=BackboneExtras.of(self.source.backbone).random_weights,
             changes={**({"preset": spec.preset} if spec.preset else {}), **spec.settings, **spec.recipes},
             metrics=_defined(metrics.summary(scores[by_index], labels[by_index], spec.empty_classes)),
             per_class_ap=_defined(dict(zip(self.dataset.class_names, ap.tolist(), strict=True))),
@@ -266,7 +266,7 @@ class Run:
         return record
 
 
-def _recipes(method: Method, substitutes: Mapping[str, str]) -> dict[str, Views]:
+def _recipes(method: Method, substitutes: Mapping[str, str]) -> dict[str, ViewRecipe]:
     recipes = dict(method.recipes)
     for role, name in substitutes.items():
         if role not in recipes:

@@ -1,0 +1,46 @@
+"""`ttabench captions`: caption corpora for ML-TTA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tta_bench.cli.options import (
+    BackboneName,
+    Command,
+    DataRoot,
+    DatasetName,
+    PluginFiles,
+    Weights,
+    WithoutPlugins,
+    registry,
+)
+
+app = typer.Typer(help="Caption corpora for ML-TTA.", no_args_is_help=True)
+
+
+@app.command("build", cls=Command)
+def build(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write.", metavar="FILE.safetensors")],
+    source: Annotated[
+        str, typer.Option(help="A text file of captions, a COCO captions_*.json, or `template`.", metavar="SOURCE")
+    ] = "template",
+    dataset: DatasetName = "scenes",
+    backbone: BackboneName = "tiny",
+    weights: Weights = None,
+    data_root: DataRoot = None,
+    plugin: PluginFiles = None,
+    no_plugin: WithoutPlugins = None,
+) -> None:
+    """Encode a caption corpus for a dataset's classes."""
+    from tta_bench.prompts import captions
+    from tta_bench.runs.bench import Bench, RunSpec
+    from tta_bench.system import paths
+    from tta_bench.system.progress import Terminal
+
+    bench = Bench(registry(plugin, no_plugin), paths.runs(), paths.store(), data_root or paths.data(), Terminal())
+    encoder = bench.backbone(RunSpec("", dataset, backbone, weights=weights))
+    count, digest = captions.build(source, bench.dataset(dataset).class_names, encoder, output)
+    print(f"{output}: {count} captions, digest {digest[:12]}; use it with --set captions={output}")

@@ -1,0 +1,97 @@
+"""`ttabench pack`: feature packs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tta_bench.cli.options import (
+    AsJson,
+    BackboneName,
+    Command,
+    DataRoot,
+    DatasetName,
+    PluginFiles,
+    Precision,
+    Weights,
+    WithoutPlugins,
+    complain,
+    names,
+    registry,
+)
+from tta_bench.errors import BadData, Interrupted
+
+app = typer.Typer(help="Feature packs: others then need neither images nor weights.", no_args_is_help=True)
+
+RECIPES = ["augmix63", "crops50"]
+PROMPTS = ["photo", "ensemble"]
+
+
+@app.command("export", cls=Command)
+def export(
+    file: Annotated[Path, typer.Argument(help="Where to write.", metavar="FILE.safetensors")],
+    dataset: DatasetName = "scenes",
+    backbone: BackboneName = "tiny",
+    recipe: Annotated[list[str], typer.Option(help="View recipes; repeat it, or put commas.")] = RECIPES,
+    prompt: Annotated[list[str], typer.Option(help="Prompts; repeat it, or put commas.")] = PROMPTS,
+    seed: Annotated[int, typer.Option(help="Of the views.")] = 0,
+    precision: Precision = "fp32",
+    weights: Weights = None,
+    data_root: DataRoot = None,
+    plugin: PluginFiles = None,
+    no_plugin: WithoutPlugins = None,
+) -> None:
+    """Write a dataset's features under a backbone into one file, encoding what the store lacks."""
+    from tta_bench.features import pack_export
+    from tta_bench.prompts.sets import PromptSet
+    from tta_bench.runs.bench import Bench, RunSpec
+    from tta_bench.system import paths
+    from tta_bench.system.progress import Terminal
+    from tta_bench.views import parse_recipe
+
+    views = [parse_recipe(name) for name in names(recipe, "--recipe")]
+    bench = Bench(registry(plugin, no_plugin), paths.runs(), paths.store(), data_root or paths.data(), Terminal())
+    try:
+        spec = RunSpec("", dataset, backbone, precision=precision, weights=weights, seed=seed)
+        encoder, images = bench.backbone(spec), bench.dataset(dataset)
+        pack = pack_export.export(
+            file,
+            dataset=images,
+            backbone=encoder,
+            recipes=views,
+            prompts=[PromptSet.named(name, images.class_names) for name in names(prompt, "--prompt")],
+            store=bench.store,
+            encoding=bench.encoding,
+            reporter=bench.reporter,
+            seed=seed,
+            dataset_name=dataset,
+            backbone_name=backbone,
+            notes={"precision": precision},
+        )
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    print(f"{file}: {len(pack)} images, {', '.join(pack.recipes)}")
+
+
+@app.command("info", cls=Command)
+def info(file: Annotated[Path, typer.Argument(metavar="FILE")], json: AsJson = False) -> None:
+    """Show what a pack holds."""
+    from tta_bench.cli.results import show_mapping
+    from tta_bench.features import pack
+
+    show_mapping(pack.info(file), json)
+
+
+@app.command("verify", cls=Command)
+def verify(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
+    """Read every feature and label of a pack and say what is wrong."""
+    from tta_bench.features import pack
+
+    faults = pack.verify(file)
+    for fault in faults:
+        complain(f"{file}: {fault}")
+    if faults:
+        raise BadData(f"{file}: {len(faults)} fault{'s' if len(faults) > 1 else ''}")
+    typer.echo(f"{file}: sound")
