@@ -79,7 +79,7 @@ def toy_registry() -> Registry:
 
 @pytest.fixture
 def toy_bench(toy_registry: Registry, home: Path) -> Bench:
-    return Bench(toy_registry, home / "runs", home / "store", home / "data", Silent())
+    return Bench(home, home / "data", registry=toy_registry, progress=Silent())
 
 
 def start_process(*arguments: str, home: Path, **environment: str) -> subprocess.Popen[str]:

@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pluggy
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from tta_bench.api import grid, load_results, run
+    from tta_bench.records import Results, RunRecord
+    from tta_bench.runs.bench import Bench
+
+    __version__: str
+
 hookimpl = pluggy.HookimplMarker("ttabench")
 
-__all__ = ["__version__", "hookimpl"]
+__all__ = ["Bench", "Results", "RunRecord", "__version__", "grid", "hookimpl", "load_results", "run"]
+
+_LAZY = {
+    "run": "tta_bench.api",
+    "grid": "tta_bench.api",
+    "load_results": "tta_bench.api",
+    "Bench": "tta_bench.runs.bench",
+    "Results": "tta_bench.records",
+    "RunRecord": "tta_bench.records",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The Python door opens when somebody comes to it: `import tta_bench` itself stays quick."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("ttabench")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tta_bench' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,12 +24,18 @@ class UnknownName(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         known = sorted(known)
-        close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+        plain = {_plain(candidate): candidate for candidate in known}
+        close = [plain[match] for match in difflib.get_close_matches(_plain(name), plain, n=3, cutoff=0.6)]
         message = f"unknown {kind} '{name}'."
         if close:
             message += f" Did you mean {' or '.join(close)}?"
         super().__init__(f"{message} {hint}".rstrip())
         self.close = close
+
+
+def _plain(name: str) -> str:
+    """ViT-B/16, vit_b16 and vit-b16 are one name to whoever types them."""
+    return "".join(c for c in name.casefold() if c.isalnum()) or name
 
 
 class DataMissing(UsageError):

@@ -10,20 +10,21 @@ import ast
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pluggy
 
 from tta_bench import hookspecs
 from tta_bench.errors import PluginError, UnknownName, UsageError
-from tta_bench.system.files import digest
+from tta_bench.system.files import digest, file_digest
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method
@@ -60,6 +61,18 @@ class Plugin:
         return (doc or "").partition("\n")[0]
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Whose code something is."""
+
+    label: str  # distribution and version, the loose file's name, or "notebook"
+    source: str = ""  # digest of the code; empty for a built-in, whose own version counts
+
+    @property
+    def built_in(self) -> bool:
+        return not self.source
+
+
 class Registry:
     """The plugins that one command can see.
 
@@ -76,6 +89,7 @@ class Registry:
         self._manager = pluggy.PluginManager("ttabench")
         self._manager.add_hookspecs(hookspecs)
         self._loaded: dict[str, ModuleType] = {}
+        self._sources: dict[str, str] = {}  # module -> digest of the file that it was loaded from
         self._without, self._only = set(without), None if only is None else set(only)
         self._plugins = self._installed()
         seen = {label for p in self._plugins for label in _labels(p)}
@@ -139,6 +153,15 @@ class Registry:
             raise UsageError(f"backbone '{plain}' takes nothing behind a colon")
         return cast("type[Backbone]", named(argument))
 
+    def origin(self, kind: Kind, name: str) -> Origin:
+        """Whose code the plugin of that name is. It is loaded for that, so that the digest is of what runs."""
+        plugin = self.find(kind, name.partition(":")[0])
+        if plugin.distribution == BUILT_IN:
+            return Origin(plugin.origin)
+        self._import(plugin)
+        label = plugin.origin if plugin.distribution else Path(plugin.origin).name
+        return Origin(label, self._sources.get(plugin.module, ""))
+
     def _load(self, kind: Kind, name: str) -> Any:
         plugin = self.find(kind, name)
         offered = {cls.name: cls for cls in self._offers(plugin.kind, self._import(plugin))}
@@ -152,6 +175,8 @@ class Registry:
     def _import(self, plugin: Plugin) -> ModuleType:
         if plugin.module not in self._loaded:
             try:
+                if plugin.distribution != BUILT_IN:
+                    self._sources[plugin.module] = _source_digest(plugin.module)
                 module = importlib.import_module(plugin.module)
                 self._register(module, plugin.module)
             except KeyboardInterrupt:
@@ -214,6 +239,7 @@ class Registry:
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module  # dataclasses look their module up
         try:
+            self._sources[module_name] = file_digest(file)
             spec.loader.exec_module(module)
             self._register(module, module_name)
         except KeyboardInterrupt:
@@ -268,6 +294,46 @@ def _source_file(module: str) -> Path | None:
             return None
         path = spec.submodule_search_locations
     return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+
+
+def _source_digest(module: str) -> str:
+    """Of the module's source file, or where it has none (an extension) of its name: then only a version can tell."""
+    file = _source_file(module)
+    return digest(f"no source: {module}") if file is None else file_digest(file)
+
+
+def origin_of(thing: object) -> Origin:
+    """Whose code an object is that did not come through the registry: the source of its class counts."""
+    cls = type(thing)
+    if cls.__module__.startswith("tta_bench."):
+        return Origin(f"{BUILT_IN} {importlib.metadata.version(BUILT_IN)}")
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is not None and Path(file).is_file():
+        return Origin(Path(file).name, file_digest(Path(file)))
+    outside = [c for c in cls.__mro__ if not c.__module__.startswith(("tta_bench.", "builtins", "abc", "typing"))]
+    return Origin("notebook", digest([_class_source(c) for c in outside]))
+
+
+def _class_source(cls: type) -> list[str]:
+    """The text of its functions (a notebook knows no text of a whole class), or where none is kept their byte code."""
+    functions = sorted((name, f) for name, f in vars(cls).items() if isinstance(f, FunctionType))
+    return [cls.__qualname__, *(f"{name}: {_function_source(f)}" for name, f in functions)]
+
+
+def _function_source(function: FunctionType) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return repr(_code(function.__code__))
+
+
+def _code(code: CodeType) -> tuple[object, ...]:
+    constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return code.co_code, constants, code.co_names
+
+
+def own_line(error: BaseException, module_file: str | None) -> str:
+    return ""
 
 
 def only_from_environment() -> list[str] | None:

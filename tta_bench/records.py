@@ -64,6 +64,10 @@ class RunRecord:
     created: str = ""
     files: Mapping[str, str] = field(default_factory=dict)  # sha256 of what lies beside run.json
     random_weights: bool = False  # the backbone was untrained: tables leave such runs out unless asked
+    dataset_size: int | None = None  # images of the complete dataset variant; None: not recorded, in version 0.1
+    notes: Sequence[str] = field(
+        default_factory=list
+    )  # what makes the numbers mean less than they seem to, in sentences
     folder: Path | None = None  # where it was read from or written to; not in the file
 
     @property
@@ -73,6 +77,9 @@ class RunRecord:
     @property
     def identities(self) -> dict[str, Identity]:
         return {"protocol": self.protocol, "config": self.config, "replicate": self.replicate}
+
+    def scores(self) -> np.ndarray[Any, Any]:
+        return load_scores(self)[0]
 
     def to_json(self) -> dict[str, Any]:
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*self.identities, "folder")}
@@ -183,3 +190,9 @@ def as_plain(value: Any) -> Any:
     if hasattr(value, "__dataclass_fields__"):
         value = asdict(value)
     return json.loads(json.dumps(value, default=str))
+
+
+class Results(list[RunRecord]):
+    def __init__(self, runs: Any, problems: Any = (), failures: Any = ()) -> None:
+        super().__init__(runs)
+        self.failures = tuple(failures)

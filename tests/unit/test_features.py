@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from tta_bench.errors import StoreError
-from tta_bench.features.store import Entry, FeatureKey, FeatureStore, FeatureType, check_free_space
+from tta_bench.features.options import FeatureType
+from tta_bench.features.store import Entry, FeatureKey, FeatureStore, check_free_space
 
 SHAPE = (10, 3, 8)
 

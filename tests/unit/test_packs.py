@@ -20,7 +20,8 @@ from safetensors.numpy import load_file, save_file
 from tta_bench import records
 from tta_bench.errors import BadData, StoreError, UsageError
 from tta_bench.features import pack_export as packing
-from tta_bench.features.encoding import EncodedViews, EncodingOptions
+from tta_bench.features.encoding import EncodedViews
+from tta_bench.features.options import EncodingOptions
 from tta_bench.features.pack import Pack, info, open_pack, verify
 from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews, check_method
 from tta_bench.interfaces import PromptTunable, ViewRecipe
@@ -314,7 +315,7 @@ TOY_RUN = RunSpec("twobranches", "toy", "toyclip", seed=3)
 
 
 def export_toys(bench: Bench, file: Path) -> Pack:
-    dataset, backbone = bench.dataset("toy"), bench.backbone(TOY_RUN)
+    dataset, backbone = bench.dataset("toy"), bench.backbone("toyclip")
     return packing.export(
         file,
         dataset=dataset,
@@ -331,7 +332,7 @@ def export_toys(bench: Bench, file: Path) -> Pack:
 
 def test_an_exported_pack_is_bit_identical_to_the_store(toy_bench: Bench, tmp_path: Path) -> None:
     pack = export_toys(toy_bench, tmp_path / "out" / "toy.safetensors")
-    dataset, backbone = toy_bench.dataset("toy"), toy_bench.backbone(TOY_RUN)
+    dataset, backbone = toy_bench.dataset("toy"), toy_bench.backbone("toyclip")
     assert verify(pack.file) == []
     assert pack.ids == tuple(dataset[i].id for i in range(len(dataset)))
     assert np.array_equal(pack.labels, np.stack([dataset[i].labels for i in range(len(dataset))]))
@@ -368,7 +369,7 @@ def test_a_run_on_the_pack_gives_the_same_scores(toy_bench: Bench, tmp_path: Pat
 
 def test_random_weights_stay_marked(toy_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not PackBackbone(export_toys(toy_bench, tmp_path / "a.safetensors")).random_weights
-    monkeypatch.setattr(toy_bench.backbone(TOY_RUN), "random_weights", True, raising=False)
+    monkeypatch.setattr(toy_bench.backbone("toyclip"), "random_weights", True, raising=False)
     assert PackBackbone(export_toys(toy_bench, tmp_path / "b.safetensors")).random_weights
 
 

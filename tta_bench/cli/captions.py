@@ -10,11 +10,13 @@ import typer
 from tta_bench.cli.options import (
     BackboneName,
     Command,
+    DataPaths,
     DataRoot,
     DatasetName,
     PluginFiles,
     Weights,
     WithoutPlugins,
+    data_paths,
     registry,
 )
 
@@ -31,16 +33,17 @@ def build(
     backbone: BackboneName = "tiny",
     weights: Weights = None,
     data_root: DataRoot = None,
+    data: DataPaths = None,
     plugin: PluginFiles = None,
     no_plugin: WithoutPlugins = None,
 ) -> None:
     """Encode a caption corpus for a dataset's classes."""
     from tta_bench.prompts import captions
-    from tta_bench.runs.bench import Bench, RunSpec
-    from tta_bench.system import paths
+    from tta_bench.runs.bench import Bench
     from tta_bench.system.progress import Terminal
 
-    bench = Bench(registry(plugin, no_plugin), paths.runs(), paths.store(), data_root or paths.data(), Terminal())
-    encoder = bench.backbone(RunSpec("", dataset, backbone, weights=weights))
+    found = registry(plugin, no_plugin)
+    bench = Bench(data_root=data_root, data=data_paths(data), registry=found, progress=Terminal())
+    encoder = bench.backbone(backbone, weights=weights)
     count, digest = captions.build(source, bench.dataset(dataset).class_names, encoder, output)
     print(f"{output}: {count} captions, digest {digest[:12]}; use it with --set captions={output}")

@@ -122,11 +122,10 @@ def preview(
 ) -> None:
     """Write contact sheets of a dataset's images and of each view recipe."""
     from tta_bench.checks.preview import write_sheets
-    from tta_bench.runs.bench import open_dataset
-    from tta_bench.system import paths
+    from tta_bench.runs.bench import Bench
     from tta_bench.views import parse_recipe
 
     views = [parse_recipe(name) for name in names(recipe or SHOWN_RECIPES, "--recipe")]
-    opened = open_dataset(registry(plugin, no_plugin), dataset, data_root or paths.data())
+    opened = Bench(data_root=data_root, registry=registry(plugin, no_plugin)).dataset(dataset)
     for file in write_sheets(opened, dataset, views, output, images, size, seed):
         print(file)

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from tta_bench import __version__
 from tta_bench.cli import captions, check, data, pack, results, run
-from tta_bench.cli.options import Command, complain
+from tta_bench.cli.options import Command, complain, configured
 from tta_bench.errors import TTABenchError
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
@@ -60,7 +61,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
-        app(arguments, prog_name="ttabench", standalone_mode=True)
+        app(arguments, prog_name="ttabench", standalone_mode=True, default_map=configured(get_command(app)))
     except TTABenchError as error:
         if debug:
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,6 +44,9 @@ WithoutPlugins = Annotated[list[str] | None, typer.Option("--no-plugin", help="L
 Results = Annotated[Path | None, typer.Option("--results", help="Where run records are kept.", metavar="DIR")]
 DataRoot = Annotated[
     Path | None, typer.Option("--data-root", help="Where datasets are (TTABENCH_DATA).", metavar="DIR")
+]
+DataPaths = Annotated[
+    list[str] | None, typer.Option("--data", help="An own root for one dataset.", metavar="DATASET=DIR")
 ]
 DatasetName = Annotated[str, typer.Option("--dataset", "-d", help="NAME or NAME:VARIANT.", metavar="DATASET")]
 BackboneName = Annotated[str, typer.Option("--backbone", "-b", help="The backbone's name.", metavar="BACKBONE")]
@@ -87,6 +90,60 @@ def seeds(values: str | Sequence[str]) -> list[int]:
             raise UsageError(f"--seed {part}: a range goes upwards and has at most {SEEDS_AT_MOST} seeds")
         found += range(low, high + 1)
     return list(dict.fromkeys(found))
+
+
+def pairs(values: Sequence[str], option: str, example: str) -> dict[str, str]:
+    """["shots=5", "tda.alpha=1"] -> {"shots": "5", "tda.alpha": "1"}; a key given twice is refused."""
+    found: dict[str, str] = {}
+    for text in values:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not key:
+            raise UsageError(f"{option} {text}: write {example}")
+        if key in found:
+            raise UsageError(f"{option} {key} is given twice ({found[key]} and {value}), and only one value can count")
+        found[key] = value
+    return found
+
+
+def data_paths(values: Sequence[str] | None) -> dict[str, Path]:
+    """["coco2017=/mnt/coco"] -> {"coco2017": Path("/mnt/coco")}, over what ttabench.toml says."""
+    from tta_bench.system import config
+
+    given = pairs(values or [], "--data", "dataset=folder, for example --data coco2017=/mnt/coco")
+    return {**config.load().data, **{name: Path(path).expanduser() for name, path in given.items()}}
+
+
+def configured(root: Any) -> dict[str, Any]:
+    """The defaults that ttabench.toml gives to options, as click wants them: by command and parameter."""
+    from tta_bench.system import config
+
+    found = config.load()
+    defaults: dict[str, Any] = {}
+    for name, options in found.options.items():
+        command = root.commands.get(name)
+        if command is None:
+            raise UnknownName(f"command in {found.file}", name, root.commands, "A table's name is a command's.")
+        groups = getattr(command, "commands", None)
+        if groups is None:
+            defaults[name] = _parameters(command, options, f"{found.file} [{name}]")
+            continue
+        defaults[name] = {}
+        for sub, own in options.items():
+            if sub not in groups or not isinstance(own, dict):
+                raise UnknownName(f"command in {found.file} [{name}]", sub, groups, f"Write [{name}.COMMAND].")
+            defaults[name][sub] = _parameters(groups[sub], own, f"{found.file} [{name}.{sub}]")
+    return defaults
+
+
+def _parameters(command: Any, options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    known = {opt.removeprefix("--"): p for p in command.params for opt in getattr(p, "opts", ()) if opt[:2] == "--"}
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        parameter = known.get(key) or known.get(key.replace("_", "-"))
+        if parameter is None:
+            raise UnknownName(f"option in {where}", key, known, "Write an option's long name without the dashes.")
+        found[parameter.name] = [value] if getattr(parameter, "multiple", False) and isinstance(value, str) else value
+    return found
 
 
 def choice(option: str, value: str, choices: tuple[str, ...]) -> str:

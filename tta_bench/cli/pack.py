@@ -11,6 +11,7 @@ from tta_bench.cli.options import (
     AsJson,
     BackboneName,
     Command,
+    DataPaths,
     DataRoot,
     DatasetName,
     PluginFiles,
@@ -18,6 +19,7 @@ from tta_bench.cli.options import (
     Weights,
     WithoutPlugins,
     complain,
+    data_paths,
     names,
     registry,
 )
@@ -40,22 +42,23 @@ def export(
     precision: Precision = "fp32",
     weights: Weights = None,
     data_root: DataRoot = None,
+    data: DataPaths = None,
     plugin: PluginFiles = None,
     no_plugin: WithoutPlugins = None,
 ) -> None:
     """Write a dataset's features under a backbone into one file, encoding what the store lacks."""
     from tta_bench.features import pack_export
+    from tta_bench.features.source import outside_code
     from tta_bench.prompts.sets import PromptSet
-    from tta_bench.runs.bench import Bench, RunSpec
-    from tta_bench.system import paths
+    from tta_bench.runs.bench import Bench
     from tta_bench.system.progress import Terminal
     from tta_bench.views import parse_recipe
 
     views = [parse_recipe(name) for name in names(recipe, "--recipe")]
-    bench = Bench(registry(plugin, no_plugin), paths.runs(), paths.store(), data_root or paths.data(), Terminal())
+    found = registry(plugin, no_plugin)
+    bench = Bench(data_root=data_root, data=data_paths(data), registry=found, progress=Terminal())
     try:
-        spec = RunSpec("", dataset, backbone, precision=precision, weights=weights, seed=seed)
-        encoder, images = bench.backbone(spec), bench.dataset(dataset)
+        encoder, images = bench.backbone(backbone, precision, weights), bench.dataset(dataset)
         pack = pack_export.export(
             file,
             dataset=images,
@@ -68,6 +71,9 @@ def export(
             seed=seed,
             dataset_name=dataset,
             backbone_name=backbone,
+            code=outside_code(
+                {"dataset": found.origin("datasets", dataset), "backbone": found.origin("backbones", backbone)}
+            ),
             notes={"precision": precision},
         )
     except KeyboardInterrupt:

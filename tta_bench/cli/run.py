@@ -4,37 +4,59 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from tta_bench.cli.options import (
+    DataPaths,
     DataRoot,
     PluginFiles,
+    Precision,
     Results,
     Weights,
     WithoutPlugins,
     choice,
+    complain,
+    data_paths,
     names,
+    pairs,
     registry,
     seeds,
 )
-from tta_bench.errors import Interrupted
+from tta_bench.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from tta_bench import metrics
+    from tta_bench.features.options import FeatureType
+    from tta_bench.records import RunRecord
+
+SEVERAL = "repeat it, or put commas"
+NO_LABELS = "mAP undefined: no image of the stream has a label"
 
 
 def run(
-    method: Annotated[str, typer.Option("--method", "-m", help="Names with commas between them, or `all`.")],
+    words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help=f"Names ({SEVERAL}), or `all`.", metavar="METHOD")
+    ] = None,
     dataset: Annotated[
-        str, typer.Option("--dataset", "-d", help="NAME or NAME:VARIANT; commas for several.")
-    ] = "scenes",
-    backbone: Annotated[str, typer.Option("--backbone", "-b", help="Names with commas between them.")] = "tiny",
+        list[str] | None,
+        typer.Option("--dataset", "-d", help=f"NAME or NAME:VARIANT; {SEVERAL}.  [default: scenes]", metavar="DATASET"),
+    ] = None,
+    backbone: Annotated[
+        list[str] | None,
+        typer.Option("--backbone", "-b", help=f"Names; {SEVERAL}.  [default: tiny]", metavar="BACKBONE"),
+    ] = None,
     prompt: Annotated[
         str, typer.Option(help="photo, ensemble, cupl:FILE.json, coop:FILE or maple:FILE.", metavar="PROMPT")
     ] = "photo",
     pack: Annotated[
         Path | None, typer.Option(help="A feature pack in place of dataset and backbone.", metavar="FILE")
     ] = None,
-    seed: Annotated[str, typer.Option(help="Numbers with commas, or a range such as 0-4.")] = "0",
+    seed: Annotated[
+        list[str] | None, typer.Option(help=f"Numbers, or a range such as 0-4; {SEVERAL}.  [default: 0]", metavar="N")
+    ] = None,
     order: Annotated[str, typer.Option(help="shuffled, shuffled:K or sequential.")] = "shuffled",
     limit: Annotated[int | None, typer.Option(help="Only the first N images of the ordered stream.", min=1)] = None,
     setting: Annotated[
@@ -43,10 +65,10 @@ def run(
     preset: Annotated[str | None, typer.Option(help="Official values for a dataset, e.g. imagenet.")] = None,
     recipe: Annotated[list[str] | None, typer.Option(help="Other views for a role.", metavar="ROLE=RECIPE")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    precision: Annotated[str, typer.Option(help="Of the encoders: fp32, fp16 or bf16.")] = "fp32",
+    precision: Precision = "fp32",
     weights: Weights = None,
     random_weights: Annotated[
-        bool, typer.Option("--random-weights", help="The untrained backbone, to try a pipeline. Marked in records.")
+        bool, typer.Option("--random-weights", help="The untrained backbone, to try a pipeline. Marked everywhere.")
     ] = False,
     features: Annotated[str, typer.Option(help="Stored features: float16 or float32.")] = "float16",
     empty_classes: Annotated[str, typer.Option(help="A class without positives: skip, or zero.")] = "skip",
@@ -56,43 +78,84 @@ def run(
     ),
     checkpoint_seconds: Annotated[float, typer.Option(help="Save the method's state this often.", min=0.0)] = 10.0,
     data_root: DataRoot = None,
+    data: DataPaths = None,
     results: Results = None,
     plugin: PluginFiles = None,
     no_plugin: WithoutPlugins = None,
     force: Annotated[bool, typer.Option("--force", help="Run again even if the record exists.")] = False,
 ) -> None:
     """Adapt methods over a stream of test images and record how well they do."""
+    if words:
+        raise UsageError(f"ttabench run {' '.join(words)}: did you mean `ttabench run --method {','.join(words)}`?")
+    if not method:
+        raise UsageError("which method? Say for example --method purf, or --method all (`ttabench list methods`)")
+    if pack is not None and (dataset or backbone):
+        raise UsageError("--pack stands for a dataset and a backbone: leave --dataset and --backbone out")
     if precision == "bf16":
         # Processors that advertise AMX where the system does not allow it kill the process at the first bf16 product.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # must stand before torch is imported
-    try:
-        from tta_bench.runs.grid import run_grid
+    from tta_bench.features.options import EncodingOptions
+    from tta_bench.runs import grid
+    from tta_bench.runs.bench import Bench
+    from tta_bench.runs.spec import RunSpec
+    from tta_bench.system.progress import Terminal
 
-        run_grid(
-            registry=registry(plugin, no_plugin),
-            pack=pack,
-            random_weights=random_weights,
-            results=results,
-            data_root=data_root,
-            methods=names(method, "--method"),
-            datasets=names(dataset, "--dataset"),
-            backbones=names(backbone, "--backbone"),
-            seeds=seeds(seed),
-            prompt=prompt,
-            order=order,
-            limit=limit,
-            settings=setting or [],
-            preset=preset,
-            recipes=recipe or [],
-            device=device,
-            precision=choice("--precision", precision, ("fp32", "fp16", "bf16")),
-            weights=weights,
-            features=choice("--features", features, ("float16", "float32")),
-            empty_classes=choice("--empty-classes", empty_classes, ("skip", "zero")),
-            batch_size=batch_size,
-            workers=workers,
-            checkpoint_seconds=checkpoint_seconds,
-            force=force,
-        )
+    shared = RunSpec(
+        method="",
+        prompt=prompt,
+        order=order,
+        limit=limit,
+        settings=pairs(setting or [], "--set", "key=value, for example --set shots=5"),
+        preset=preset,
+        recipes=pairs(recipe or [], "--recipe", "role=recipe, for example --recipe views=plain63"),
+        precision=choice("--precision", precision, ("fp32", "fp16", "bf16")),
+        weights=weights,
+        random_weights=random_weights,
+        pack=pack,
+        empty_classes=cast("metrics.Empty", choice("--empty-classes", empty_classes, ("skip", "zero"))),
+    )
+    stored = cast("FeatureType", choice("--features", features, ("float16", "float32")))
+    bench = Bench(
+        data_root=data_root,
+        device=device,
+        results=results,
+        data=data_paths(data),
+        registry=registry(plugin, no_plugin),
+        encoding=EncodingOptions(stored, batch_size, workers),
+        checkpoint_seconds=checkpoint_seconds,
+        progress=Terminal(),
+    )
+    wanted = names(method, "--method")
+    datasets, backbones = names(dataset or ["scenes"], "--dataset"), names(backbone or ["tiny"], "--backbone")
+    failures = []
+    try:
+        cells = grid.plan(bench, wanted, datasets, backbones, seeds(seed or ["0"]), shared)
+        for cell in grid.execute(bench, cells, force, lenient=wanted == [grid.ALL]):
+            if cell.record is not None:
+                print(line(cell.record, cell.already), flush=True)
+            else:
+                failures.append(f"{cell.spec}: {cell.failure}")
+                complain(f"{failures[-1]} (the others go on)")
     except KeyboardInterrupt:
         raise Interrupted from None
+    if failures:
+        complain(f"{len(failures)} of {len(cells)} runs failed:" if len(failures) > 1 else "one run failed:")
+        for failure in failures:
+            complain(failure)
+        raise typer.Exit(1)
+
+
+def line(record: RunRecord, already: bool) -> str:
+    """What came out of one run."""
+    value = record.metrics["mAP"]
+    centred, softmax = record.metrics["mAP_centered"], record.metrics["mAP_softmax"]
+    score = NO_LABELS if value is None else f"mAP {value:.2f} (centred {centred:.2f}, softmax {softmax:.2f})"
+    cost = "done before, nothing to do" if already else f"{record.speed['images_per_s']:,.0f} images/s"
+    empty = int(record.metrics.get("classes_without_positives") or 0)
+    treatment = {"skip": "left out", "zero": "counted as 0"}[record.protocol.parts["empty_classes"]]
+    note = f", {empty} class{'' if empty == 1 else 'es'} without positives {treatment}" if empty else ""
+    untrained = " (untrained: the numbers mean nothing)" if record.random_weights else ""
+    partial = record.dataset_size is not None and record.n < record.dataset_size
+    images = f"{record.n:,} of {record.dataset_size:,} images" if partial else f"{record.n:,} images"
+    where = f"{record.method} on {record.dataset} with {record.backbone}{untrained}, seed {record.seed}"
+    return f"{where}: {score}{note}, {images}, {cost} [{record.run_id}]"

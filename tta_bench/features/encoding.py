@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,21 +11,14 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from tta_bench.errors import PluginError, StoreError, TTABenchError
-from tta_bench.features.store import FeatureKey, FeatureStore, FeatureType, check_free_space
+from tta_bench.features.options import EncodingOptions
+from tta_bench.features.store import FeatureKey, FeatureStore, check_free_space
 from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
+from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 
 FLUSH_SECONDS = 1.0  # at most this much work is lost to a kill -9
 FEW_BLOCKS = 4  # starting workers takes longer than rendering these
-
-
-@dataclass(frozen=True)
-class EncodingOptions:
-    """How to encode. None of this changes what is encoded; batch size and threads may change its last bits."""
-
-    dtype: FeatureType = "float16"
-    batch_size: int = 64
-    workers: int = 2
 
 
 class EncodedViews:
@@ -40,10 +32,13 @@ class EncodedViews:
         recipe: ViewRecipe,
         seed: int,
         options: EncodingOptions,
+        code: str = "",
     ) -> None:
+        """`code` stands for a dataset or backbone that is not built in: edited, it may encode something else."""
         self.dataset, self.backbone, self.recipe, self.options = dataset, backbone, recipe, options
         self.seed = seed if recipe.seeded else 0
-        key = FeatureKey(dataset.fingerprint, backbone.fingerprint, repr(recipe), self.seed, options.dtype)
+        images = digest([dataset.fingerprint, code]) if code else dataset.fingerprint
+        key = FeatureKey(images, backbone.fingerprint, repr(recipe), self.seed, options.dtype)
         self.entry = store.entry(key, (len(dataset), recipe.count, backbone.embed_dim), options.batch_size)
 
     def ensure(self, indices: Sequence[int], reporter: Reporter) -> int:

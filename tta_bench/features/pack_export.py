@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from tta_bench import __version__
-from tta_bench.features.encoding import EncodedViews, EncodingOptions
+from tta_bench.features.encoding import EncodedViews
+from tta_bench.features.options import EncodingOptions
 from tta_bench.features.pack import FORMAT, Pack
 from tta_bench.features.store import Entry, FeatureStore
-from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, ViewRecipe
+from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, DatasetExtras, ViewRecipe
 from tta_bench.prompts.sets import PromptSet
 from tta_bench.system.files import disk_errors
 from tta_bench.system.progress import Reporter
@@ -43,6 +44,7 @@ def export(
     seed: int = 0,
     dataset_name: str = "",
     backbone_name: str = "",
+    code: str = "",
     notes: Mapping[str, Any] | None = None,
 ) -> Pack:
     """Writes the pack and opens it.
@@ -53,11 +55,12 @@ def export(
         seed: of the recipes' draw.
         dataset_name: as on the command line, e.g. "voc2007:mltta"; the dataset's own name otherwise.
         backbone_name: likewise.
+        code: digest of the code of a dataset or backbone that is not built in, as in `EncodedViews`.
         notes: more for the provenance, e.g. the precision.
     """
     entries: dict[str, Entry] = {}
     for recipe in (Original(), *recipes):
-        encoded = EncodedViews(store, dataset, backbone, recipe, seed, encoding)
+        encoded = EncodedViews(store, dataset, backbone, recipe, seed, encoding, code)
         encoded.ensure(range(len(dataset)), reporter)
         entries[recipe.name] = encoded.entry
     samples = [dataset[i] for i in range(len(dataset))]
@@ -90,6 +93,7 @@ def _provenance(dataset: Dataset, backbone: Backbone, encoding: EncodingOptions,
         "random_weights": BackboneExtras.of(backbone).random_weights,
         "features": encoding.dtype,
         "seed": seed,
+        "dataset_size": DatasetExtras.of(dataset).full_size or len(dataset),
     }
 
 

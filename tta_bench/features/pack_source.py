@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NoReturn, Self
 
@@ -31,6 +30,8 @@ class PackDataset:
         self.pack = pack
         self.class_names = pack.class_names
         self.fingerprint = pack.fingerprint
+        size = pack.provenance.get("dataset_size")
+        self.full_size = size if isinstance(size, int) and size >= len(pack) else len(pack)
 
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
@@ -53,9 +54,9 @@ class PackBackbone:
     preprocess = Preprocess(size=0)
 
     def __init__(self, pack: Pack) -> None:
-        self.pack = pack
-        self.fingerprint = pack.fingerprint
+        self.file, self.fingerprint = pack.file, pack.fingerprint  # not the pack itself: methods get to see this object
         self.random_weights = bool(pack.provenance.get("random_weights", False))
+        self._known_texts = _known_texts(pack)
         self.embed_dim, self.logit_scale, self.logit_bias = pack.embed_dim, pack.logit_scale, pack.logit_bias
 
     @classmethod
@@ -65,23 +66,24 @@ class PackBackbone:
         return cls(Pack(weights))
 
     def encode_images(self, pixels: Tensor) -> NoReturn:
-        raise UsageError(f"{self.pack.file} holds features, not an image encoder")
+        raise UsageError(f"{self.file} holds features, not an image encoder")
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Only texts that were packed, by the pack's own `prompt_texts`."""
         unknown = [text for text in texts if text not in self._known_texts]
         if unknown:
-            raise UsageError(f"{self.pack.file} holds no text encoder and no features of '{unknown[0]}'")
+            raise UsageError(f"{self.file} holds no text encoder and no features of '{unknown[0]}'")
         return torch.stack([self._known_texts[text] for text in texts])
 
-    @cached_property
-    def _known_texts(self) -> dict[str, Tensor]:
-        known: dict[str, Tensor] = {}
-        for prompt, texts in self.pack.prompt_texts.items():
-            if prompt in self.pack.prompts:
-                features = self.pack.text(prompt).flatten(0, 1)  # [C * P, D]
-                known |= dict(zip((t for of_class in texts for t in of_class), features, strict=True))
-        return known
+
+def _known_texts(pack: Pack) -> dict[str, Tensor]:
+    """Features [D] of every text that was packed."""
+    known: dict[str, Tensor] = {}
+    for prompt, texts in pack.prompt_texts.items():
+        if prompt in pack.prompts:
+            features = pack.text(prompt).flatten(0, 1)  # [C * P, D]
+            known |= dict(zip((t for of_class in texts for t in of_class), features, strict=True))
+    return known
 
 
 @dataclass(frozen=True)

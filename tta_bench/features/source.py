@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
 
 from tta_bench.errors import UsageError
-from tta_bench.features.encoding import EncodedViews, EncodingOptions
+from tta_bench.features.encoding import EncodedViews
+from tta_bench.features.options import EncodingOptions
 from tta_bench.features.pack import Pack
 from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews, check_method
 from tta_bench.features.store import FeatureStore
-from tta_bench.interfaces import Backbone, Dataset, Method, Preprocess, PromptTunable, ViewRecipe
+from tta_bench.interfaces import (
+    Backbone,
+    BackboneExtras,
+    Dataset,
+    DatasetExtras,
+    Method,
+    Preprocess,
+    PromptTunable,
+    ViewRecipe,
+)
+from tta_bench.plugins import Origin
 from tta_bench.prompts.sets import PromptSet
+from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 
 
@@ -62,6 +75,12 @@ class Source(Protocol):
     @property
     def features(self) -> str: ...  # the stored features' type
 
+    @property
+    def origins(self) -> Mapping[str, Origin]: ...  # whose code the dataset and the backbone are
+
+    @property
+    def files(self) -> Sequence[Path] | None: ...  # what all of this was read from; None: that can't be told
+
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         """Raises `UsageError` if the method can't run on this source."""
         ...
@@ -69,6 +88,12 @@ class Source(Protocol):
     def views(self, recipe: ViewRecipe, indices: Sequence[int]) -> tuple[StoredViews, int]:
         """The features of these images, and how many encoder forwards (views) it took to have them."""
         ...
+
+
+def outside_code(origins: Mapping[str, Origin]) -> str:
+    """Digest of the code of a dataset or backbone that is not built in; empty if both are."""
+    outside = {role: origin.source for role, origin in origins.items() if not origin.built_in}
+    return digest(outside) if outside else ""
 
 
 @dataclass
@@ -85,17 +110,25 @@ class ImageSource:
     encoding: EncodingOptions
     seed: int
     reporter: Reporter
+    origins: Mapping[str, Origin]
 
     @property
     def features(self) -> str:
         return self.encoding.dtype
+
+    @property
+    def files(self) -> Sequence[Path] | None:
+        dataset, backbone = DatasetExtras.of(self.dataset).sources, BackboneExtras.of(self.backbone).sources
+        return None if dataset is None or backbone is None else (*dataset, *backbone)
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         if method.tunes_prompts and not isinstance(self.backbone, PromptTunable):
             raise UsageError(f"{method.name} tunes prompts, which backbone '{self.backbone_name}' does not offer")
 
     def views(self, recipe: ViewRecipe, indices: Sequence[int]) -> tuple[EncodedViews, int]:
-        encoded = EncodedViews(self.store, self.dataset, self.backbone, recipe, self.seed, self.encoding)
+        encoded = EncodedViews(
+            self.store, self.dataset, self.backbone, recipe, self.seed, self.encoding, outside_code(self.origins)
+        )
         return encoded, encoded.ensure(indices, self.reporter)
 
 
@@ -109,6 +142,8 @@ class PackSource:
         self.dataset_name, self.backbone_name = pack.dataset, pack.backbone
         self.precision = str(pack.provenance.get("precision", "as packed"))
         self.features = str(pack.provenance.get("features", "as packed"))
+        self.origins: Mapping[str, Origin] = {}
+        self.files: Sequence[Path] | None = (pack.file,)
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         check_method(self.pack, method, recipes)

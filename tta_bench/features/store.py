@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import filelock
 import numpy as np
@@ -30,13 +30,12 @@ import torch
 from torch import Tensor
 
 from tta_bench.errors import StoreError
+from tta_bench.features.options import FeatureType
 from tta_bench.system.files import digest, disk_errors, write_atomically
 
 STORE_VERSION = 1
 JOURNAL_LINE = re.compile(rb"^(\d+) ([0-9a-f]{8})$")
 IMAGES_PER_BLOCK_AT_MOST = 16  # a short `--limit` must not drag many neighbours along
-
-FeatureType = Literal["float16", "float32"]
 
 
 @dataclass(frozen=True)

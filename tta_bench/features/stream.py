@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tta_bench.errors import BadData, UsageError
+from tta_bench.errors import BadData, UnknownName, UsageError
 from tta_bench.features.encoding import render
 from tta_bench.features.source import StoredViews
 from tta_bench.interfaces import Dataset, Observation
 from tta_bench.views import Original
+
+Mailbox: TypeAlias = SimpleQueue[Any]
+TOO_LATE = "pixels can be had only while their image is the present one"
 
 
 def stream_order(ids: Sequence[str], order: str, seed: int) -> list[int]:
@@ -65,6 +70,68 @@ class Stream:
         return len(self.indices)
 
 
+class PixelRequests:
+    """The pixels of one image, for a method that asks for them.
+
+    It holds two mailboxes and nothing that leads further: the dataset stays on the other side of them, and with it the labels, which
+    a loader may well lead to. Once the next image is there, nothing comes any more.
+    """
+
+    __slots__ = ("_answers", "_closed", "_requests", "_ticket")
+
+    def __init__(self, ticket: int, requests: Mailbox, answers: Mailbox, closed: threading.Event) -> None:
+        self._ticket, self._requests, self._answers, self._closed = ticket, requests, answers, closed
+
+    def __call__(self, role: str) -> Tensor:
+        """[V, 3, S, S] of the role's views, or of the original image under the role "image"."""
+        if self._closed.is_set():
+            raise UsageError(TOO_LATE)
+        self._requests.put((self._ticket, role))
+        answer: Tensor | Exception = self._answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class PixelDesk:
+    """Renders the present image's views again, in a thread of its own, for methods that ask for pixels."""
+
+    def __init__(self, image: StoredViews, views: Mapping[str, StoredViews], device: str) -> None:
+        self.roles, self.device = {Original().name: image, **views}, device
+        self.ticket, self.index = -1, -1  # of the present image: its place in the stream and in the dataset
+        self.requests: Mailbox = SimpleQueue()
+        self.answers: Mailbox = SimpleQueue()
+        self.closed = threading.Event()
+
+    def __enter__(self) -> PixelDesk:
+        threading.Thread(target=self._serve, name="ttabench pixels", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed.set()
+        self.requests.put(None)
+
+    def admit(self, ticket: int, index: int) -> PixelRequests:
+        """The next image takes the place of the present one."""
+        self.ticket, self.index = ticket, index
+        return PixelRequests(ticket, self.requests, self.answers, self.closed)
+
+    def _serve(self) -> None:
+        while (request := self.requests.get()) is not None:
+            try:
+                self.answers.put(self._render(*request))
+            except Exception as error:
+                self.answers.put(error)
+
+    def _render(self, ticket: int, role: str) -> Tensor:
+        if ticket != self.ticket:
+            raise UsageError(TOO_LATE)
+        if role not in self.roles:
+            raise UnknownName("view role", role, self.roles, f"There are: {', '.join(self.roles)}.")
+        views = self.roles[role]
+        return render(views.dataset, self.index, views.recipe, views.seed, views.preprocess).to(self.device)
+
+
 def observations(
     stream: Stream,
     image: StoredViews,
@@ -73,20 +140,11 @@ def observations(
     start: int,
     device: str,
 ) -> Iterator[Observation]:
-    """What the method sees, from position `start` on."""
-    for position in range(start, len(stream)):
-        index = stream.indices[position]
-        features: dict[str, Tensor] = {role: encoded.read(index).to(device) for role, encoded in views.items()}
-        if reward:
-            features["reward"] = torch.cat([encoded.read(index) for encoded in reward]).to(device)  # [1+V, D']
-        yield Observation(position, image.read(index)[0].to(device), features, _pixels(image, views, index, device))
-
-
-def _pixels(image: StoredViews, views: Mapping[str, StoredViews], index: int, device: str) -> Callable[[str], Tensor]:
-    """Renders the views of one image again: for methods that go through the image encoder themselves."""
-
-    def load(role: str) -> Tensor:
-        encoded = image if role == Original().name else views[role]
-        return render(encoded.dataset, index, encoded.recipe, encoded.seed, encoded.preprocess).to(device)
-
-    return load
+    """What the method sees, from position `start` on. Every tensor is a copy that it may do with as it likes."""
+    with PixelDesk(image, views, device) as desk:
+        for position in range(start, len(stream)):
+            index = stream.indices[position]
+            features: dict[str, Tensor] = {role: encoded.read(index).to(device) for role, encoded in views.items()}
+            if reward:
+                features["reward"] = torch.cat([encoded.read(index) for encoded in reward]).to(device)  # [1+V, D']
+            yield Observation(position, image.read(index)[0].to(device), features, desk.admit(position, index))

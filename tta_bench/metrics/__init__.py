@@ -99,8 +99,8 @@ def threshold_metrics(predicted: Decisions, labels: Labels, empty: Empty = "skip
     return {"CP": cp, "CR": cr, "CF1": _harmonic(cp, cr), "OP": op, "OR": or_, "OF1": _harmonic(op, or_)}
 
 
-def summary(scores: Scores, labels: Labels, empty: Empty = "skip") -> dict[str, float]:
-    """Everything that a table shows for one run.
+def summary(scores: Scores, labels: Labels, empty: Empty = "skip", ap: Floats | None = None) -> dict[str, float]:
+    """Everything that a table shows for one run. `ap` is the raw scores' `average_precision`, if it is known already.
 
     `mAP`, `mAP_centered`, `mAP_softmax`; `CP@3` ... `OF1@3` for the three best classes of each image; `CP` ... `OF1`
     for the classes whose softmax exceeds 1/C; and the count `classes_without_positives`.
@@ -111,12 +111,20 @@ def summary(scores: Scores, labels: Labels, empty: Empty = "skip") -> dict[str, 
     """
     scores = _checked(scores, labels)
     probabilities = softmax(scores)
-    variants = {"mAP": scores, "mAP_centered": centered(scores), "mAP_softmax": probabilities}
-    maps = {name: mean_average_precision(average_precision(s, labels), empty) for name, s in variants.items()}
+    aps = {
+        "mAP": average_precision(scores, labels) if ap is None else ap,
+        "mAP_centered": average_precision(centered(scores), labels),
+        "mAP_softmax": average_precision(probabilities, labels),
+    }
+    maps = {name: mean_average_precision(per_class, empty) for name, per_class in aps.items()}
     top_3 = {f"{name}@3": value for name, value in at_top_k(scores, labels, 3, empty).items()}
     above_equal_share = at_threshold(probabilities, labels, 1 / scores.shape[1], empty)
     without_positives = int((~(labels == 1).any(axis=0)).sum())
     return {**maps, **top_3, **above_equal_share, "classes_without_positives": without_positives}
+
+
+def oddities(scores: Scores) -> list[str]:
+    return []
 
 
 def _class_mean(values: Floats, has_positives: Decisions, empty: Empty) -> float:

@@ -1,98 +1,242 @@
-"""A grid of runs and what its runs share: loaded backbones, opened datasets and packs, the feature store."""
+"""What the runs of a grid share: plugins, loaded backbones, opened datasets and packs, the feature store.
+
+Making a `Bench` is quick: torch is imported when a run needs it, which one that was done before does not.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import filelock
-import torch
 
 from tta_bench import records
-from tta_bench.errors import UsageError
-from tta_bench.features.encoding import EncodingOptions
-from tta_bench.features.pack import Pack
-from tta_bench.features.source import ImageSource, PackSource, Source
-from tta_bench.features.store import FeatureStore
-from tta_bench.interfaces import Backbone, Dataset
-from tta_bench.plugins import Registry
-from tta_bench.prompts.sets import PromptSet
+from tta_bench.errors import UnknownName, UsageError
+from tta_bench.features.options import EncodingOptions
+from tta_bench.plugins import Origin, Registry, default_registry, origin_of
 from tta_bench.records import RunRecord
-from tta_bench.runs.run import Run, RunSpec
+from tta_bench.runs import known
+from tta_bench.runs.spec import RunSpec
+from tta_bench.system import paths
 from tta_bench.system.files import disk_errors
-from tta_bench.system.progress import Reporter
+from tta_bench.system.progress import Quiet, Reporter, Terminal
 
-__all__ = ["Bench", "RunSpec", "open_dataset"]
+if TYPE_CHECKING:
+    from tta_bench.features.pack import Pack
+    from tta_bench.features.source import Source
+    from tta_bench.features.store import FeatureStore
+    from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
+    from tta_bench.runs.hyperparameters import Configured
+    from tta_bench.runs.run import Run
+
+__all__ = ["Bench", "Outcome", "RunSpec"]
+
+
+class Outcome(NamedTuple):
+    """A run's record, and whether it was there already: then nothing was done."""
+
+    record: RunRecord
+    already: bool
 
 
 class Bench:
-    """Everything that runs share. `data_root` is where datasets look for their files."""
+    """Everything that runs share.
+
+    Args:
+        home: where features (`store/`) and records (`runs/`) are kept; `$TTABENCH_HOME` by default.
+        data_root: where datasets look for their files; `$TTABENCH_DATA` by default.
+        device: auto, cpu, cuda, cuda:1 …
+        results: where records are kept, if not in `home`.
+        data: an own root for single datasets, by name.
+        registry: the plugins to choose from; by default all that are installed.
+        encoding: how to encode.
+        checkpoint_seconds: how often a method's state is saved.
+        progress: whether to show lines and progress bars, or whom to tell.
+
+    Example:
+        >>> import tta_bench
+        >>> bench = tta_bench.Bench()
+        >>> bench.backbone("tiny").embed_dim
+        128
+    """
 
     def __init__(
         self,
-        registry: Registry,
-        runs: Path,
-        store: Path,
-        data_root: Path,
-        reporter: Reporter,
+        home: Path | str | None = None,
+        data_root: Path | str | None = None,
         device: str = "auto",
+        *,
+        results: Path | str | None = None,
+        data: Mapping[str, Path] | None = None,
+        registry: Registry | None = None,
         encoding: EncodingOptions | None = None,
         checkpoint_seconds: float = 10.0,
+        progress: bool | Reporter = False,
     ) -> None:
-        self.registry, self.runs, self.data_root, self.reporter = registry, runs, data_root, reporter
-        self.store = FeatureStore(store)
-        self.device = _device(device)
-        self.encoding = encoding or EncodingOptions()
+        self.home = paths.home() if home is None else Path(home).expanduser()
+        self.runs = self.home / "runs" if results is None else Path(results).expanduser()
+        self.data_root = paths.data() if data_root is None else Path(data_root).expanduser()
+        self.data = dict(data or {})
+        self.registry = default_registry() if registry is None else registry
+        self.encoding = EncodingOptions() if encoding is None else encoding
         self.checkpoint_seconds = checkpoint_seconds
+        self.reporter: Reporter = (Terminal() if progress else Quiet()) if isinstance(progress, bool) else progress
+        self._device = device
         self._backbones: dict[tuple[str, str, Path | None, bool], Backbone] = {}
         self._datasets: dict[str, Dataset] = {}
         self._packs: dict[Path, Pack] = {}
+        self._told: set[str] = set()
 
-    def backbone(self, spec: RunSpec) -> Backbone:
-        key = (spec.backbone, spec.precision, spec.weights, spec.random_weights)
+    @cached_property
+    def device(self) -> str:
+        return _device(self._device)
+
+    @cached_property
+    def store(self) -> FeatureStore:
+        from tta_bench.features.store import FeatureStore
+
+        return FeatureStore(self.home / "store")
+
+    # ------------------------------------------------------------------------------------------- what runs need
+
+    def backbone(
+        self, name: str, precision: str = "fp32", weights: Path | None = None, random_weights: bool = False
+    ) -> Backbone:
+        """The backbone of that name, loaded once."""
+        key = (name, precision, weights, random_weights)
         if key not in self._backbones:
-            cls = self.registry.backbone(spec.backbone)
-            if spec.random_weights:
-                random = getattr(cls, "random", None)
+            from tta_bench.interfaces import BackboneExtras
+
+            cls = self.registry.backbone(name)
+            if random_weights:
+                random = BackboneExtras.of(cls).random
                 if random is None:
-                    raise UsageError(f"backbone '{spec.backbone}' can't be had with random weights")
-                self._backbones[key] = random(self.device, spec.precision)
+                    raise UsageError(f"backbone '{name}' can't be had with random weights")
+                self._backbones[key] = random(self.device, precision)
             else:
-                self._backbones[key] = cls.load(self.device, spec.weights, spec.precision)
+                self._backbones[key] = cls.load(self.device, weights, precision)
         return self._backbones[key]
 
     def dataset(self, spec: str) -> Dataset:
+        """The dataset of NAME or NAME:VARIANT, opened once."""
         if spec not in self._datasets:
-            self._datasets[spec] = open_dataset(self.registry, spec, self.data_root)
-            for warning in getattr(self._datasets[spec], "warnings", ()):
-                self.reporter.line(f"ttabench: warning: {warning}")
+            from tta_bench.interfaces import DatasetExtras
+
+            name, _, variant = spec.partition(":")
+            cls = self.registry.dataset(name)
+            self._datasets[spec] = cls.open(self.root_of(spec), variant or "default")
+            for warning in DatasetExtras.of(self._datasets[spec]).warnings:
+                self.reporter.warn(warning)
         return self._datasets[spec]
+
+    def root_of(self, dataset: str) -> Path:
+        """Where a dataset looks for its files."""
+        return self.data.get(dataset.partition(":")[0], self.data_root)
+
+    def pack(self, file: Path) -> Pack:
+        if file not in self._packs:
+            from tta_bench.features.pack import Pack
+
+            self._packs[file] = Pack(file)
+        return self._packs[file]
+
+    def configure(self, spec: RunSpec) -> Configured:
+        """The run's method with its hyper-parameters."""
+        from tta_bench.runs import hyperparameters
+
+        if isinstance(spec.method, str):
+            return hyperparameters.build(self.registry.method(spec.method), spec.settings, spec.preset)
+        return hyperparameters.of_instance(spec.method)
 
     def source(self, spec: RunSpec) -> Source:
         """Where the run's features come from. Weights are looked for before data: they are more often missing."""
+        from tta_bench.features.source import ImageSource, PackSource
+        from tta_bench.prompts.sets import PromptSet
+
         if spec.pack is not None:
-            if spec.pack not in self._packs:
-                self._packs[spec.pack] = Pack(spec.pack)
-            return PackSource(self._packs[spec.pack], spec.prompt)
-        backbone = self.backbone(spec)
-        dataset = self.dataset(spec.dataset)
+            return PackSource(self.pack(spec.pack), spec.prompt)
+        origins: dict[str, Origin] = {}
+        if isinstance(spec.backbone, str):
+            backbone = self.backbone(spec.backbone, spec.precision, spec.weights, spec.random_weights)
+            backbone_name, origins["backbone"] = spec.backbone, self.registry.origin("backbones", spec.backbone)
+        else:
+            backbone, backbone_name, origins["backbone"] = spec.backbone, spec.backbone.name, origin_of(spec.backbone)
+        if isinstance(spec.dataset, str):
+            dataset = self.dataset(spec.dataset)
+            dataset_name, origins["dataset"] = spec.dataset, self.registry.origin("datasets", spec.dataset)
+        else:
+            dataset, dataset_name, origins["dataset"] = spec.dataset, spec.dataset.name, origin_of(spec.dataset)
+        self._warn_of_strangers(backbone, backbone_name, dataset_name)
         prompts = PromptSet.named(spec.prompt, dataset.class_names)
         return ImageSource(
             dataset,
             prompts.adapt(backbone),
             prompts,
-            spec.dataset,
-            spec.backbone,
+            dataset_name,
+            backbone_name,
             spec.precision,
             self.store,
             self.encoding,
             spec.seed,
             self.reporter,
+            origins,
         )
 
-    def run(self, spec: RunSpec, force: bool = False) -> tuple[RunRecord, bool]:
-        """The run's record, and whether it was there already (then nothing was done)."""
-        run = Run(self, spec)
+    def _warn_of_strangers(self, backbone: Backbone, backbone_name: str, dataset_name: str) -> None:
+        """A backbone that can know nothing of a dataset runs on it all the same, and its numbers look like any."""
+        from tta_bench.interfaces import BackboneExtras
+
+        known_to = BackboneExtras.of(backbone).made_for
+        if known_to and dataset_name.partition(":")[0] not in known_to:
+            warning = (
+                f"{backbone_name} was made for {', '.join(known_to)} alone and knows nothing else: on {dataset_name} "
+                "its numbers say nothing about a method. Choose another --backbone (`ttabench list backbones`)."
+            )
+            if warning not in self._told:
+                self._told.add(warning)
+                self.reporter.warn(warning)
+
+    # ---------------------------------------------------------------------------------------------------- runs
+
+    def prepare(self, spec: RunSpec) -> Run:
+        """The run with all that it needs, before anything is encoded."""
+        from dataclasses import replace
+
+        from tta_bench.runs.run import Run
+
+        configured = self.configure(spec)
+        method = configured.method
+        method.validate()  # refuses at once when a file or a second model is missing
+        recipes = _recipes(method, {**method.preset_recipes.get(spec.preset or "", {}), **spec.recipes})
+        source = self.source(spec)
+        source.check(method, recipes)
+        second = method.second_backbone()
+        # A reward model reads the words, whatever context the student starts from.
+        rewarding = replace(spec, backbone=second or "", weights=None, prompt="photo")
+        return Run(
+            spec=spec,
+            configured=configured,
+            origin=self.registry.origin("methods", spec.method) if isinstance(spec.method, str) else origin_of(method),
+            recipes=recipes,
+            source=source,
+            reward=None if second is None else self.source(rewarding),
+            device=self.device,
+            batch_size=self.encoding.batch_size,
+        )
+
+    def find(self, spec: RunSpec) -> RunRecord | None:
+        """The record of a run that was asked for before and has not changed since, found without torch."""
+        return known.find(self.home, self.runs, spec, self._surroundings(spec))
+
+    def run(self, spec: RunSpec, force: bool = False) -> Outcome:
+        """Runs it, unless its record is there."""
+        found = None if force else self.find(spec)
+        if found is not None:
+            return Outcome(found, True)
+        run = self.prepare(spec)
         folder = self.runs / run.run_id
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -100,24 +244,39 @@ class Bench:
             done = (folder / "run.json").exists()
             damage = records.damage(folder) if done and not force else ""
             if damage:
-                self.reporter.line(f"ttabench: warning: {damage}: running again")
+                self.reporter.warn(f"{damage}: running again")
             if force or damage:
                 shutil.rmtree(folder)
                 folder.mkdir()
-            elif done:
-                return records.load(folder), True
-            return run.execute(folder), False
+            already = done and not force and not damage
+            record = records.load(folder) if already else run.execute(folder, self.checkpoint_seconds, self.reporter)
+        known.remember(self.home, spec, self._surroundings(spec), run)
+        return Outcome(record, already)
+
+    def _surroundings(self, spec: RunSpec) -> known.Surroundings:
+        root = self.root_of(spec.dataset) if isinstance(spec.dataset, str) else self.data_root
+        return known.Surroundings(self.registry, root, self.encoding.dtype)
 
 
-def open_dataset(registry: Registry, spec: str, data_root: Path) -> Dataset:
-    """NAME or NAME:VARIANT."""
-    name, _, variant = spec.partition(":")
-    return registry.dataset(name).open(data_root, variant or "default")
+def _recipes(method: Method, substitutes: Mapping[str, str | ViewRecipe]) -> dict[str, ViewRecipe]:
+    from tta_bench.views import parse_recipe
+
+    recipes = dict(method.recipes)
+    for role, recipe in substitutes.items():
+        if role not in recipes:
+            hint = f"It has: {', '.join(recipes) or 'none'}."
+            raise UnknownName(f"view role of {method.name}", role, recipes, hint)
+        recipes[role] = parse_recipe(recipe) if isinstance(recipe, str) else recipe
+    return recipes
 
 
 def _device(name: str) -> str:
+    import torch
+
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "gpu":
+        raise UsageError("--device gpu: say cuda (or cuda:1 for the second), mps, cpu, or auto")
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:

@@ -1,174 +1,159 @@
-"""A grid of runs."""
+"""Many runs: which cells a grid has, and running them so that one that fails does not stop the others."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from pathlib import Path
-from typing import cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from tta_bench import metrics
-from tta_bench.errors import DataMissing, PluginError, UnknownName, UsageError, WeightsMissing
-from tta_bench.features.encoding import EncodingOptions
-from tta_bench.features.store import FeatureType
-from tta_bench.features.stream import stream_order
-from tta_bench.interfaces import Method
-from tta_bench.plugins import Registry
-from tta_bench.prompts.sets import PromptSet
+from tta_bench.errors import DataMissing, PluginError, TTABenchError, UnknownName, UsageError, WeightsMissing
 from tta_bench.records import RunRecord
-from tta_bench.runs import hyperparameters
-from tta_bench.runs.bench import Bench, RunSpec
-from tta_bench.system import paths
-from tta_bench.system.progress import Reporter, Terminal
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.spec import RunSpec
+
+if TYPE_CHECKING:
+    from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
+
+ALL = "all"  # in place of methods: every one that can run here
 
 
-def run_grid(
-    *,
-    registry: Registry,
-    pack: Path | None,
-    random_weights: bool,
-    results: Path | None,
-    data_root: Path | None,
-    methods: Sequence[str],
-    datasets: Sequence[str],
-    backbones: Sequence[str],
+@dataclass(frozen=True)
+class Cell:
+    """What became of one cell: its record, or why there is none."""
+
+    spec: RunSpec
+    record: RunRecord | None = None
+    already: bool = False  # the record was there before
+    failure: str = ""
+
+
+def plan(
+    bench: Bench,
+    methods: Sequence[str | Method],
+    datasets: Sequence[str | Dataset],
+    backbones: Sequence[str | Backbone],
     seeds: Sequence[int],
-    prompt: str,
-    order: str,
-    limit: int | None,
-    settings: Sequence[str],
-    preset: str | None,
-    recipes: Sequence[str],
-    device: str,
-    precision: str,
-    weights: Path | None,
-    features: str,
-    empty_classes: str,
-    batch_size: int,
-    workers: int,
-    checkpoint_seconds: float,
-    force: bool,
-) -> None:
-    reporter = Terminal()
-    classes = _methods(registry, methods, reporter)
-    # Whatever is misspelt fails here, before anything is loaded.
-    stream_order((), order, 0)
-    if pack is None:
-        PromptSet.named(prompt, ())
-        for dataset in datasets:
-            registry.find("datasets", dataset.partition(":")[0])
-        for backbone in backbones:
-            registry.find("backbones", backbone.partition(":")[0])
-    else:
+    shared: RunSpec,
+) -> list[RunSpec]:
+    """The grid's cells. `shared` holds what they have in common; of its settings, preset and views each method takes
+    those that it has. What concerns none of them is a mistake."""
+    named = list(bench.registry.names("methods")) if list(methods) == [ALL] else list(methods)
+    if shared.pack is not None:
         datasets, backbones = ["pack"], ["pack"]  # the pack knows its own names
-    own_settings = _own_settings(classes, hyperparameters.parse_settings(settings))
-    own_recipes = _own_recipes(classes, recipes)
-    bench = Bench(
-        registry,
-        results or paths.runs(),
-        paths.store(),
-        data_root or paths.data(),
-        reporter,
-        device,
-        EncodingOptions(cast(FeatureType, features), batch_size, workers),
-        checkpoint_seconds,
-    )
-    for backbone, dataset, seed, name in itertools.product(backbones, datasets, seeds, classes):
-        spec = RunSpec(
-            method=name,
-            dataset=dataset,
-            backbone=backbone,
-            prompt=prompt,
-            seed=seed,
-            order=order,
-            limit=limit,
-            settings=own_settings[name],
-            preset=preset if preset in getattr(classes[name], "presets", {}) or len(classes) == 1 else None,
-            recipes=own_recipes[name],
-            precision=precision,
-            weights=weights,
-            random_weights=random_weights,
-            pack=pack,
-            empty_classes=cast(metrics.Empty, empty_classes),
-        )
+    else:
+        for dataset in datasets:
+            if isinstance(dataset, str):
+                bench.registry.find("datasets", dataset.partition(":")[0])
+        for backbone in backbones:
+            if isinstance(backbone, str):
+                bench.registry.find("backbones", backbone.partition(":")[0])
+    for method in named:
+        if isinstance(method, str):
+            bench.registry.find("methods", method)
+    own = [shared] * len(named)
+    if len(named) > 1 and (shared.settings or shared.recipes or shared.preset):
+        own = _shares(bench, named, shared)
+    cells = itertools.product(backbones, datasets, seeds, zip(named, own, strict=True))
+    return [replace(s, method=m, dataset=d, backbone=b, seed=seed) for b, d, seed, (m, s) in cells]
+
+
+def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient: bool = False) -> Iterator[Cell]:
+    """Runs the cells one after the other. Whatever is misspelt fails at once, before anything is loaded; a method that
+    crashes fails its own cells only. `lenient`: a method that refuses a cell is left out of it, too."""
+    found = {i: record for i, spec in enumerate(cells) if not force and (record := bench.find(spec)) is not None}
+    if len(found) < len(cells):
+        _check(bench, [spec for i, spec in enumerate(cells) if i not in found], lenient)
+    for i, spec in enumerate(cells):
+        if i in found:
+            yield Cell(spec, found[i], already=True)
+            continue
         try:
             record, already = bench.run(spec, force)
         except (DataMissing, WeightsMissing):
             raise
         except UsageError as refusal:
-            if list(methods) != ["all"]:
+            if not lenient:
                 raise
-            reporter.line(f"ttabench: {name} left out: {refusal}")  # `all` means all that can run here
-            continue
-        print(_line(record, already), flush=True)
+            bench.reporter.line(f"ttabench: {spec.method_name} left out: {refusal}")
+        except TTABenchError as failure:
+            if len(cells) == 1:
+                raise
+            yield Cell(spec, failure=str(failure))
+        else:
+            yield Cell(spec, record, already)
 
 
-def _line(record: RunRecord, already: bool) -> str:
-    value = record.metrics["mAP"]
-    score = "mAP undefined (no positives)" if value is None else f"mAP {value:.2f}"
-    others = ", ".join(
-        f"{label} {record.metrics[name]:.2f}"
-        for name, label in (("mAP_centered", "centred"), ("mAP_softmax", "softmax"))
-        if record.metrics[name] is not None
-    )
-    cost = "done before, nothing to do" if already else f"{record.speed['images_per_s']:,.0f} images/s"
-    empty = int(record.metrics.get("classes_without_positives") or 0)
-    convention = record.protocol.parts["empty_classes"]
-    treatment = {"skip": "left out", "zero": "counted as 0"}[convention]
-    note = f", {empty} classes without positives {treatment}" if empty else ""
-    untrained = " (untrained: the numbers mean nothing)" if record.random_weights else ""
-    where = f"{record.method} on {record.dataset} with {record.backbone}{untrained}, seed {record.seed}"
-    return f"{where}: {score} ({others}){note}, {record.n} images, {cost} [{record.run_id}]"
-
-
-def _methods(registry: Registry, names: Sequence[str], reporter: Reporter) -> dict[str, type[Method]]:
-    """The classes, in the order asked for. `all` takes what loads and names what does not."""
-    if list(names) != ["all"]:
-        return {name: registry.method(name) for name in names}
-    classes: dict[str, type[Method]] = {}
-    for name in registry.names("methods"):
-        try:
-            classes[name] = registry.method(name)
-        except PluginError as error:
-            reporter.line(f"ttabench: warning: {error}")
-    return classes
-
-
-def _own_settings(classes: dict[str, type[Method]], settings: dict[str, str]) -> dict[str, dict[str, str]]:
-    """What `--set` means for each method; a key that concerns none of them is a mistake."""
-    for key in settings:
-        if "." in key and key.partition(".")[0] not in classes:
-            raise UnknownName("method in --set", key.partition(".")[0], classes, "It is not among those to run.")
-    own = {name: hyperparameters.settings_for(name, cls, settings) for name, cls in classes.items()}
-    used = {key for name, chosen in own.items() for field in chosen for key in (field, f"{name}.{field}")}
-    unused = [key for key in settings if key not in used]
-    if unused:
-        name, cls = next(iter(classes.items()))
-        if len(classes) == 1:
-            hyperparameters.build(cls, {unused[0]: settings[unused[0]]})  # says what the method does have
-        raise UsageError(f"--set {unused[0]}: none of the methods to run has such a hyper-parameter")
-    for name, cls in classes.items():
-        hyperparameters.build(cls, own[name])  # a bad value fails before anything is encoded
-    return own
-
-
-def _own_recipes(classes: dict[str, type[Method]], recipes: Sequence[str]) -> dict[str, dict[str, str]]:
+def _check(bench: Bench, cells: Sequence[RunSpec], lenient: bool) -> None:
+    """Everything that can be wrong with a request and be seen without loading a backbone or opening a dataset."""
+    from tta_bench.features.stream import stream_order
+    from tta_bench.prompts.sets import PromptSet
     from tta_bench.views import parse_recipe
 
-    chosen: dict[str, str] = {}
-    for text in recipes:
-        role, equals, name = text.partition("=")
-        if not equals:
-            raise UsageError(f"--recipe {text}: write role=recipe, for example --recipe views=plain63")
-        parse_recipe(name)
-        chosen[role] = name
-    roles = {role for cls in classes.values() for role in cls().recipes}
-    for role in chosen:
-        if role not in roles:
-            raise UnknownName(
-                "view role", role, roles, f"The methods to run have: {', '.join(sorted(roles)) or 'none'}."
-            )
-    return {
-        name: {role: recipe for role, recipe in chosen.items() if role in cls().recipes}
-        for name, cls in classes.items()
-    }
+    for spec in {(s.order, s.prompt, s.pack): s for s in cells}.values():
+        stream_order((), spec.order, 0)
+        if spec.pack is None:
+            PromptSet.named(spec.prompt, ())
+    checked: set[int | str] = set()
+    for spec in cells:
+        key = spec.method if isinstance(spec.method, str) else id(spec.method)
+        if key in checked:
+            continue
+        checked.add(key)
+        try:
+            bench.configure(spec)
+        except PluginError:
+            if not lenient and len(cells) == 1:
+                raise
+        for recipe in spec.recipes.values():
+            if isinstance(recipe, str):
+                parse_recipe(recipe)
+
+
+def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunSpec) -> list[RunSpec]:
+    """What each method takes of the shared settings, preset and recipes."""
+    from tta_bench.runs import hyperparameters
+
+    classes: dict[str, type[Method]] = {}
+    for method in methods:
+        try:
+            if isinstance(method, str):
+                classes[method] = bench.registry.method(method)
+        except PluginError:
+            continue  # said when its turn comes
+    _refuse_strangers(classes, shared.settings)
+    roles = {name: set(cls().recipes) for name, cls in classes.items()}
+    known = sorted(set().union(*roles.values()))
+    for role in shared.recipes:
+        if role not in known:
+            raise UnknownName("view role", role, known, f"The methods to run have: {', '.join(known) or 'none'}.")
+    if shared.preset is not None and not any(shared.preset in cls.presets for cls in classes.values()):
+        there = {preset for cls in classes.values() for preset in cls.presets}
+        raise UnknownName("preset", shared.preset, there, "None of the methods to run has it.")
+
+    def share(method: str | Method) -> RunSpec:
+        if not isinstance(method, str) or method not in classes:
+            return replace(shared, settings={}, preset=None, recipes={})
+        cls = classes[method]
+        recipes: Mapping[str, str | ViewRecipe] = {r: v for r, v in shared.recipes.items() if r in roles[method]}
+        return replace(
+            shared,
+            settings=hyperparameters.settings_for(method, cls, shared.settings),
+            preset=shared.preset if shared.preset in cls.presets else None,
+            recipes=recipes,
+        )
+
+    return [share(method) for method in methods]
+
+
+def _refuse_strangers(classes: Mapping[str, type[Method]], settings: Mapping[str, Any]) -> None:
+    from tta_bench.runs import hyperparameters
+
+    own = {name: hyperparameters.settings_for(name, cls, settings) for name, cls in classes.items()}
+    used = {key for name, chosen in own.items() for field in chosen for key in (field, f"{name}.{field}")}
+    for key in settings:
+        method, dot, _ = key.partition(".")
+        if dot and method not in classes:
+            raise UnknownName("method in --set", method, classes, "It is not among those to run.")
+        if key not in used:
+            raise UsageError(f"--set {key}: none of the methods to run has such a hyper-parameter")

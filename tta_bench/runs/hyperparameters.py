@@ -1,4 +1,4 @@
-"""Hyper-parameters from the command line: `--set key=value` and `--preset NAME`, checked against a method's fields."""
+"""Hyper-parameters: `--set key=value`, `--preset NAME` or Python values, checked against a method's fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import yaml
@@ -17,38 +17,44 @@ from tta_bench.interfaces import Method
 Tag = Literal["paper", "default", "tuned"]
 
 
-def parse_settings(settings: Sequence[str]) -> dict[str, str]:
-    """["shots=5", "tda.alpha=1"] -> {"shots": "5", "tda.alpha": "1"}."""
-    parsed: dict[str, str] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"--set {setting}: write key=value, for example --set shots=5")
-        parsed[key.strip()] = value.strip()
-    return parsed
+class Configured(typing.NamedTuple):
+    """A method with its hyper-parameters, and where they come from."""
+
+    method: Method
+    tag: Tag
+    changes: dict[str, str]  # what differs from the defaults, or from the preset that was named
 
 
-def build(cls: type[Method], settings: Mapping[str, str], preset: str | None = None) -> tuple[Method, Tag]:
-    """The method with its hyper-parameters, and where they come from."""
+def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = None) -> Configured:
+    """The method with these settings; texts are read as the field's type wants it."""
     values: dict[str, Any] = {}
-    tag: Tag = "default"
     if preset is not None:
         if preset not in cls.presets:
             has = f"It has: {', '.join(cls.presets) or 'none'}."
             raise UnknownName(f"preset of {cls.name}", preset, cls.presets, has)
         values.update(cls.presets[preset])
-        tag = "paper"
     hints = typing.get_type_hints(cls)
     fields = [f.name for f in dataclasses.fields(cls) if f.init]
-    for key, text in settings.items():
+    before = {f.name: _default(f) for f in dataclasses.fields(cls)} | values
+    changes: dict[str, str] = {}
+    for key, given in settings.items():
         if key not in fields:
             raise UnknownName(f"hyper-parameter of {cls.name}", key, fields, f"It has: {', '.join(fields) or 'none'}.")
-        values[key] = _coerce(text, hints[key], f"{cls.name}.{key}")
-        tag = "tuned"
-    return cls(**values), tag
+        where = f"{cls.name}.{key}"
+        values[key] = _coerce(given, hints[key], where) if isinstance(given, str) else _typed(given, hints[key], where)
+        if not _equal(values[key], before[key]):
+            changes[key] = str(given)
+    return Configured(cls(**values), "tuned" if changes else "default" if preset is None else "paper", changes)
 
 
-def settings_for(name: str, cls: type[Method], settings: Mapping[str, str]) -> dict[str, str]:
+def of_instance(method: Method) -> Configured:
+    """A method that somebody made: what differs from its class's defaults is a change."""
+    values = {f: getattr(method, f.name) for f in dataclasses.fields(method)}
+    changes = {f.name: str(value) for f, value in values.items() if not _equal(value, _default(f))}
+    return Configured(method, "tuned" if changes else "default", changes)
+
+
+def settings_for(name: str, cls: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Of a grid's settings those that concern this method: `tda.shots` for one, `shots` for all that have the field."""
     fields = {f.name for f in dataclasses.fields(cls)}
     general = {k: v for k, v in settings.items() if "." not in k and k in fields}
@@ -59,6 +65,17 @@ def settings_for(name: str, cls: type[Method], settings: Mapping[str, str]) -> d
 def values_of(method: Method) -> dict[str, Any]:
     """The hyper-parameters as plain data, for the record."""
     return {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
+
+
+def _default(f: dataclasses.Field[Any]) -> Any:
+    return f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except (ValueError, RuntimeError):  # arrays and tensors have no single truth
+        return False
 
 
 def _coerce(text: str, hint: Any, where: str) -> Any:
@@ -72,6 +89,14 @@ def _coerce(text: str, hint: Any, where: str) -> Any:
         except ValueError:
             value = text
     return _fit(value, text, hint, where)
+
+
+def _typed(value: Any, hint: Any, where: str) -> Any:
+    """A Python value: a list may stand for a tuple and a whole number for a float; other objects are the method's."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    if all(isinstance(part, bool | int | float | str) for part in parts):
+        return _fit(list(value) if isinstance(value, tuple) else value, str(value), hint, where)
+    return value
 
 
 def _fit(value: Any, text: str, hint: Any, where: str) -> Any:

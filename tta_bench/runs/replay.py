@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from tta_bench import metrics
 from tta_bench.errors import PluginError, TTABenchError
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.plugins import own_line
 from tta_bench.system.files import write_atomically
 from tta_bench.system.progress import Reporter
 
@@ -151,8 +153,8 @@ def _start(method: Method, task: Task) -> None:
             method.start(task)
     except (TTABenchError, KeyboardInterrupt):
         raise
-    except Exception as error:
-        raise PluginError(f"method '{method.name}' can't start: {type(error).__name__}: {error}") from error
+    except BaseException as error:  # a method may raise anything, SystemExit included
+        raise _fault(method, f"method '{method.name}' can't start", error) from error
 
 
 def _step(method: Method, x: Observation, image_id: str, classes: int) -> Tensor:
@@ -163,8 +165,8 @@ def _step(method: Method, x: Observation, image_id: str, classes: int) -> Tensor
             scores = method.step(x)
     except (TTABenchError, KeyboardInterrupt):
         raise
-    except Exception as error:
-        raise PluginError(f"{where}: {type(error).__name__}: {error}") from error
+    except BaseException as error:
+        raise _fault(method, where, error) from error
     if not isinstance(scores, Tensor) or scores.dim() not in (1, 2) or scores.shape[-1] != classes:
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise PluginError(f"{where}: step must return scores [{classes}] or [branches, {classes}], not {got}")
@@ -174,12 +176,23 @@ def _step(method: Method, x: Observation, image_id: str, classes: int) -> Tensor
 
 
 def finished(method: Method, outputs: Tensor) -> Tensor:
-    """`finish` with its result checked: [N, B, C] -> [N, C]."""
-    scores = method.finish(outputs)
+    """`finish` with its result checked: [N, B, C] -> [N, C]. It gets a copy: the outputs are kept as they were."""
+    try:
+        scores = method.finish(outputs.clone())
+    except (TTABenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise _fault(method, f"method '{method.name}', finish", error) from error
     wanted = (outputs.shape[0], outputs.shape[2])
     if tuple(scores.shape) != wanted:
         raise PluginError(f"method '{method.name}': finish must return {wanted}, not {tuple(scores.shape)}")
     return scores
+
+
+def _fault(method: Method, where: str, error: BaseException) -> PluginError:
+    """What the method raised, in one line with the place in its author's own file."""
+    place = own_line(error, sys.modules[type(method).__module__].__file__)
+    return PluginError(f"{where}: {type(error).__name__}: {error}{f' ({place})' if place else ''}")
 
 
 def _running_map(method: Method, outputs: Tensor, stream: Stream) -> float:

@@ -1,4 +1,7 @@
-"""Where things live on this machine: `$TTABENCH_HOME/{store,runs,data}`, never the working tree."""
+"""Where things live on this machine: `$TTABENCH_HOME/{store,runs,data}`, never the working tree.
+
+The environment goes before `ttabench.toml`, and that before the user's cache folder.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ from pathlib import Path
 
 import platformdirs
 
+from tta_bench.system import config
+
 
 def home() -> Path:
-    configured = os.environ.get("TTABENCH_HOME")
-    return Path(configured).expanduser() if configured else Path(platformdirs.user_cache_dir("ttabench"))
+    variable = os.environ.get("TTABENCH_HOME")
+    if variable:
+        return Path(variable).expanduser()
+    return config.load().home or Path(platformdirs.user_cache_dir("ttabench"))
 
 
 def store() -> Path:
@@ -22,5 +29,5 @@ def runs() -> Path:
 
 
 def data() -> Path:
-    configured = os.environ.get("TTABENCH_DATA")
-    return Path(configured).expanduser() if configured else home() / "data"
+    variable = os.environ.get("TTABENCH_DATA")
+    return Path(variable).expanduser() if variable else config.load().data_root or home() / "data"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 Advance = Callable[..., None]  # advance(count, note="")
+LOG_SECONDS = 30.0  # between two lines of progress in a log file
 
 
 class Reporter(Protocol):
@@ -14,7 +17,13 @@ class Reporter(Protocol):
 
     def line(self, text: str) -> None: ...
 
+    def warn(self, text: str) -> None: ...
+
     def task(self, title: str, total: int, unit: str, done: int = 0) -> AbstractContextManager[Advance]: ...
+
+
+class TTABenchWarning(UserWarning):
+    """Something that makes a number mean less than it seems to."""
 
 
 class Silent:
@@ -26,13 +35,23 @@ class Silent:
     def line(self, text: str) -> None:
         self.lines.append(text)
 
+    def warn(self, text: str) -> None:
+        self.lines.append(text)
+
     @contextmanager
     def task(self, title: str, total: int, unit: str, done: int = 0) -> Iterator[Advance]:
         yield lambda count, note="": None
 
 
+class Quiet(Silent):
+    """For Python: no progress, but what a reader of the numbers must know arrives as a Python warning."""
+
+    def warn(self, text: str) -> None:
+        warnings.warn(text, TTABenchWarning, stacklevel=2)
+
+
 class Terminal:
-    """Lines and progress bars through rich: a bar in a terminal, only the lines in a log file."""
+    """Lines and progress through rich: a bar in a terminal, a line now and then in a log file."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -42,10 +61,13 @@ class Terminal:
     def line(self, text: str) -> None:
         self.console.print(text, markup=False)
 
+    def warn(self, text: str) -> None:
+        self.line(f"ttabench: warning: {text}")
+
     @contextmanager
     def task(self, title: str, total: int, unit: str, done: int = 0) -> Iterator[Advance]:
-        if not self.console.is_terminal:  # rich would leave an empty line for each bar in a log file
-            yield lambda count, note="": None
+        if not self.console.is_terminal:
+            yield self._log(title, total, unit, done)
             return
         from rich.progress import (
             BarColumn,
@@ -80,3 +102,22 @@ class Terminal:
                     progress.update(bar, advance=count)
 
             yield advance
+
+    def _log(self, title: str, total: int, unit: str, done: int) -> Advance:
+        """A line every half minute, for the logs of batch jobs; what is over sooner says nothing."""
+        began = last = time.monotonic()
+        first, latest = done, ""
+
+        def advance(count: int, note: str = "") -> None:
+            nonlocal done, last, latest
+            done += count
+            latest = note or latest
+            now = time.monotonic()
+            if now - last >= LOG_SECONDS and done < total:
+                last = now
+                speed = (done - first) / (now - began)
+                minutes = (total - done) / speed / 60 if speed else 0.0
+                extra = f", {latest}" if latest else ""
+                self.line(f"{title}: {done:,} of {total:,} {unit}, {speed:,.1f}/s, {minutes:.0f} min to go{extra}")
+
+        return advance

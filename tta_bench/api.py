@@ -1,0 +1,151 @@
+"""The Python door: `tta_bench.run`, `grid` and `load_results`. The command line is a thin layer over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tta_bench import records
+from tta_bench.errors import UsageError
+from tta_bench.records import Results, RunRecord
+from tta_bench.runs import grid as grids
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.spec import RunSpec
+
+if TYPE_CHECKING:
+    from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
+
+
+def run(
+    method: str | Method,
+    dataset: str | Dataset = "scenes",
+    backbone: str | Backbone = "tiny",
+    *,
+    prompt: str = "photo",
+    seed: int = 0,
+    order: str = "shuffled",
+    limit: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str | None = None,
+    recipes: Mapping[str, str | ViewRecipe] | None = None,
+    pack: Path | str | None = None,
+    bench: Bench | None = None,
+    force: bool = False,
+) -> RunRecord:
+    """Adapts one method over one stream of test images. What was done before is not repeated.
+
+    Args:
+        method: a method's name, or an instance: a class of your own needs no file and no plugin.
+        dataset: NAME or NAME:VARIANT, or an instance.
+        backbone: a name, or an instance.
+        prompt: photo, ensemble, cupl:FILE.json, coop:FILE or maple:FILE.
+        seed: of the views and of the stream's order.
+        order: shuffled, shuffled:K or sequential.
+        limit: only the first so many images of the ordered stream.
+        settings: hyper-parameters that differ from the defaults.
+        preset: published hyper-parameters by name.
+        recipes: other views for a role, e.g. {"views": "plain63"}.
+        pack: a feature pack in place of dataset and backbone.
+        bench: what several calls are to share (folders, device, loaded backbones); a new one by default.
+        force: run again even if the record is there.
+
+    Example:
+        >>> import tta_bench
+        >>> record = tta_bench.run("clip", "scenes:clean", limit=20)
+        >>> record.n, record.dataset_size
+        (20, 600)
+        >>> record.scores().shape
+        (20, 24)
+    """
+    spec = RunSpec(
+        method=method,
+        dataset=dataset,
+        backbone=backbone,
+        prompt=prompt,
+        seed=seed,
+        order=order,
+        limit=limit,
+        settings=settings or {},
+        preset=preset,
+        recipes=recipes or {},
+        pack=_pack(pack, dataset, backbone),
+    )
+    return (Bench() if bench is None else bench).run(spec, force).record
+
+
+def grid(
+    methods: str | Method | Sequence[str | Method],
+    datasets: str | Dataset | Sequence[str | Dataset] = ("scenes",),
+    backbones: str | Backbone | Sequence[str | Backbone] = ("tiny",),
+    *,
+    prompt: str = "photo",
+    seeds: Iterable[int] = (0,),
+    order: str = "shuffled",
+    limit: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: str | None = None,
+    recipes: Mapping[str, str | ViewRecipe] | None = None,
+    pack: Path | str | None = None,
+    bench: Bench | None = None,
+    force: bool = False,
+) -> Results:
+    """Runs every combination; what was done before is not repeated, and one that fails does not stop the others.
+
+    Arguments are those of `run`. Of the settings each method takes those that it has; "tda.shots" means TDA alone.
+    The results' `failures` name the cells that have no record, and why.
+
+    Example:
+        >>> import tta_bench
+        >>> results = tta_bench.grid(["clip", "regions"], "scenes:clean", seeds=range(2), limit=20)
+        >>> len(results)
+        4
+        >>> list(results.to_frame().columns[:4])
+        ['method', 'dataset', 'backbone', 'prompt']
+    """
+    bench = Bench() if bench is None else bench
+    shared = RunSpec(
+        method="",
+        prompt=prompt,
+        order=order,
+        limit=limit,
+        settings=settings or {},
+        preset=preset,
+        recipes=recipes or {},
+        pack=_pack(pack, _several(datasets)[0], _several(backbones)[0]),
+    )
+    cells = grids.plan(bench, _several(methods), _several(datasets), _several(backbones), list(seeds), shared)
+    done = list(grids.execute(bench, cells, force))
+    found = [cell.record for cell in done if cell.record is not None]
+    return Results(found, failures=[f"{cell.spec}: {cell.failure}" for cell in done if cell.record is None])
+
+
+def load_results(folder: Path | str | None = None) -> Results:
+    """The records below a folder, by default those of this user.
+
+    Example:
+        >>> import tta_bench
+        >>> _ = tta_bench.run("clip", "scenes:clean", limit=20)
+        >>> tta_bench.load_results().filter(method="clip")[0].backbone
+        'tiny'
+    """
+    from tta_bench.system import paths
+
+    root = paths.runs() if folder is None else Path(folder).expanduser()
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such folder")
+    found, problems = records.load_all(root)
+    return Results(found, problems=problems)
+
+
+def _several(given: Any) -> list[Any]:
+    return [given] if isinstance(given, str) or not isinstance(given, Sequence) else list(given)
+
+
+def _pack(pack: Path | str | None, dataset: object, backbone: object) -> Path | None:
+    """A pack stands for dataset and backbone: one of these beside it would be ignored in silence."""
+    if pack is None:
+        return None
+    if (dataset, backbone) != ("scenes", "tiny"):
+        raise UsageError(f"{pack} stands for a dataset and a backbone: don't name others beside it")
+    return Path(pack).expanduser()

@@ -1,0 +1,58 @@
+"""RunSpec: one run as it is asked for, by the command line or from Python. An option exists once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tta_bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from tta_bench import metrics
+    from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Method, dataset and backbone are names of plugins, or objects that were made elsewhere, e.g. in a notebook."""
+
+    method: str | Method
+    dataset: str | Dataset = "scenes"  # a name may be NAME or NAME:VARIANT
+    backbone: str | Backbone = "tiny"
+    prompt: str = "photo"
+    seed: int = 0
+    order: str = "shuffled"
+    limit: int | None = None  # the first so many images of the ordered stream
+    settings: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameter -> value, or its text
+    preset: str | None = None
+    recipes: Mapping[str, str | ViewRecipe] = field(default_factory=dict)  # role -> other views
+    precision: str = "fp32"  # of the encoders
+    weights: Path | None = None  # for the backbone, from this file
+    random_weights: bool = False  # the backbone's architecture, untrained
+    pack: Path | None = None  # features from a file, in place of dataset and backbone
+    empty_classes: metrics.Empty = "skip"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.dataset, str):
+            name, _, variant = self.dataset.partition(":")
+            if variant in ("", "default"):  # one variant must not stand in tables under three names
+                object.__setattr__(self, "dataset", name)
+        if not isinstance(self.method, str) and (self.settings or self.preset):
+            raise UsageError(f"{self.method.name}: an instance has its settings already")
+        if not isinstance(self.backbone, str) and (self.weights or self.random_weights):
+            raise UsageError(f"{self.backbone.name}: an instance has its weights already")
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"limit {self.limit}: at least one image is needed")
+
+    @property
+    def method_name(self) -> str:
+        return self.method if isinstance(self.method, str) else self.method.name
+
+    def __str__(self) -> str:
+        """As in "tda on scenes with tiny, seed 0"."""
+        dataset = self.dataset if isinstance(self.dataset, str) else self.dataset.name
+        backbone = self.backbone if isinstance(self.backbone, str) else self.backbone.name
+        where = f"{self.pack}" if self.pack else f"{dataset} with {backbone}"
+        return f"{self.method_name} on {where}, seed {self.seed}"

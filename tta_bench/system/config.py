@@ -1,0 +1,72 @@
+"""`ttabench.toml`, in the working folder or in the user's config folder: paths, and defaults of the commands' options.
+
+home = "~/ttabench"          # as TTABENCH_HOME, which goes before it
+data_root = "~/data"         # as TTABENCH_DATA, which goes before it
+
+[data]                       # datasets that lie elsewhere
+coco2017 = "/mnt/coco"
+
+[run]                        # defaults of `ttabench run`; likewise for every other command
+backbone = "vit-b16"
+device = "cuda"
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from tta_bench.errors import UsageError
+
+NAME = "ttabench.toml"
+PATHS = ("home", "data_root")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the file says; all of it may be empty."""
+
+    file: Path | None = None
+    home: Path | None = None
+    data_root: Path | None = None
+    data: Mapping[str, Path] = field(default_factory=dict)  # dataset -> its own root
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # command -> option -> default
+
+
+def load() -> Config:
+    """The first file that is there. An option's name is checked where the commands are known."""
+    for folder in (Path.cwd(), Path(platformdirs.user_config_dir("ttabench"))):
+        file = folder / NAME
+        if file.is_file():
+            return _read(file)
+    return Config()
+
+
+@functools.lru_cache(maxsize=8)
+def _read(file: Path) -> Config:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # a TOML error is a ValueError, and so is one of UTF-8
+        raise UsageError(f"{file}: can't be read: {error}") from error
+    paths: dict[str, Path] = {}
+    data: dict[str, Path] = {}
+    options: dict[str, Mapping[str, Any]] = {}
+    for key, value in content.items():
+        if key in PATHS and isinstance(value, str):
+            paths[key] = Path(value).expanduser()
+        elif key == "data" and isinstance(value, dict) and all(isinstance(path, str) for path in value.values()):
+            data = {name: Path(path).expanduser() for name, path in value.items()}
+        elif key not in (*PATHS, "data") and isinstance(value, dict):
+            options[key] = value
+        else:
+            raise UsageError(
+                f"{file}: can't use `{key}`: it takes home and data_root (texts), a table [data] of dataset = path, "
+                "and a table of options for each command, e.g. [run]"
+            )
+    return Config(file, paths.get("home"), paths.get("data_root"), data, options)
