@@ -13,7 +13,7 @@ import numpy as np
 from tta_bench.datasets._layout import Layout
 from tta_bench.errors import BadData, UnknownName
 from tta_bench.interfaces import Sample
-from tta_bench.pixels.operations import decode
+from tta_bench.pixels.decode import decode
 
 Labels = np.ndarray[Any, np.dtype[np.int8]]
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import Preprocess
-from tta_bench.pixels.operations import decode, resize_centre_crop, to_tensor
+from tta_bench.pixels.decode import decode
+from tta_bench.pixels.resize import resize_centre_crop, to_tensor
 from tta_bench.system.files import digest
 
 NO_IMAGES = "difftpt needs generated images: --set generated=DIR names their folder (docs/prompts.md shows its layout)"

@@ -65,9 +65,7 @@ class RunRecord:
     files: Mapping[str, str] = field(default_factory=dict)  # sha256 of what lies beside run.json
     random_weights: bool = False  # the backbone was untrained: tables leave such runs out unless asked
     dataset_size: int | None = None  # images of the complete dataset variant; None: not recorded, in version 0.1
-    notes: Sequence[str] = field(
-        default_factory=list
-    )  # what makes the numbers mean less than they seem to, in sentences
+    notes: Sequence[str] = field(default_factory=list)  # what makes the numbers mean less than they seem to
     folder: Path | None = None  # where it was read from or written to; not in the file
 
     @property

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.interfaces import Preprocess, ViewRecipe
-from tta_bench.pixels import operations as imaging
-from tta_bench.pixels.operations import crop_resize, crop_resize_levels, resize_centre_crop, to_image, to_tensor
+from tta_bench.pixels import operations
+from tta_bench.pixels.resize import crop_resize, crop_resize_levels, resize_centre_crop, to_image, to_tensor
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -238,37 +238,37 @@ def _pixels(strength: Tensor, size: int) -> Tensor:
 
 
 def _solarize(x: Tensor, strength: Tensor) -> Tensor:
-    return imaging.solarize(x, 256 - (25.6 * strength.abs()).floor())
+    return operations.solarize(x, 256 - (25.6 * strength.abs()).floor())
 
 
 def _rotate(x: Tensor, strength: Tensor) -> Tensor:
-    return imaging.affine(x, imaging.rotation(_degrees(strength), x.shape[-1]))
+    return operations.affine(x, operations.rotation(_degrees(strength), x.shape[-1]))
 
 
 def _shear_x(x: Tensor, strength: Tensor) -> Tensor:
     one, zero = torch.ones_like(strength), torch.zeros_like(strength)
-    return imaging.affine(x, torch.stack((one, 0.03 * strength, zero, zero, one, zero), 1))
+    return operations.affine(x, torch.stack((one, 0.03 * strength, zero, zero, one, zero), 1))
 
 
 def _shear_y(x: Tensor, strength: Tensor) -> Tensor:
     one, zero = torch.ones_like(strength), torch.zeros_like(strength)
-    return imaging.affine(x, torch.stack((one, zero, zero, 0.03 * strength, one, zero), 1))
+    return operations.affine(x, torch.stack((one, zero, zero, 0.03 * strength, one, zero), 1))
 
 
 def _translate_x(x: Tensor, strength: Tensor) -> Tensor:
     pixels = _pixels(strength, x.shape[-1])
-    return imaging.translate(x, pixels, torch.zeros_like(pixels))
+    return operations.translate(x, pixels, torch.zeros_like(pixels))
 
 
 def _translate_y(x: Tensor, strength: Tensor) -> Tensor:
     pixels = _pixels(strength, x.shape[-1])
-    return imaging.translate(x, torch.zeros_like(pixels), pixels)
+    return operations.translate(x, torch.zeros_like(pixels), pixels)
 
 
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "autocontrast": lambda x, _: imaging.autocontrast(x),
-    "equalize": lambda x, _: imaging.equalize(x),
-    "posterize": lambda x, _: imaging.posterize(x, bits=4),  # 4 - floor(0.4 u) bits
+    "autocontrast": lambda x, _: operations.autocontrast(x),
+    "equalize": lambda x, _: operations.equalize(x),
+    "posterize": lambda x, _: operations.posterize(x, bits=4),  # 4 - floor(0.4 u) bits
     "rotate": _rotate,
     "solarize": _solarize,
     "shear_x": _shear_x,
@@ -313,10 +313,10 @@ def _jitter(image: Image.Image, amounts: Floats, order: Floats) -> Image.Image:
     brightness, contrast, saturation = (0.6 + 0.8 * amounts[:3]).tolist()
     hue = -0.1 + 0.2 * float(amounts[3])
     adjustments: list[Callable[[Image.Image], Image.Image]] = [
-        lambda x: imaging.adjust_brightness(x, brightness),
-        lambda x: imaging.adjust_contrast(x, contrast),
-        lambda x: imaging.adjust_saturation(x, saturation),
-        lambda x: imaging.adjust_hue(x, hue),
+        lambda x: operations.adjust_brightness(x, brightness),
+        lambda x: operations.adjust_contrast(x, contrast),
+        lambda x: operations.adjust_saturation(x, saturation),
+        lambda x: operations.adjust_hue(x, hue),
     ]
     for which in np.argsort(order):
         image = adjustments[which](image)

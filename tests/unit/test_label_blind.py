@@ -281,12 +281,13 @@ class Looks(Method):
     said: ClassVar[list[str]] = []
 
     def start(self, task: Task) -> None:
-        self.task, self._last = task, None
+        self.task = task
+        self._last: Observation | None = None
 
     def step(self, x: Observation) -> Tensor:
         assert x.pixels().shape == (1, 3, 8, 8)
         assert x.pixels("views").shape == (3, 3, 8, 8)
-        for ask in (lambda: self._last.pixels(), lambda: x.pixels("nothing")):  # type: ignore[attr-defined]
+        for ask in (lambda: self._last.pixels(), lambda: x.pixels("nothing")):  # type: ignore[union-attr]
             try:
                 ask()
             except Exception as error:

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 from tta_bench import records
 from tta_bench.errors import BadData, StoreError, UsageError
-from tta_bench.features import pack_export as packing
+from tta_bench.features import pack_export
 from tta_bench.features.encoding import EncodedViews
 from tta_bench.features.options import EncodingOptions
 from tta_bench.features.pack import Pack, info, open_pack, verify
@@ -316,7 +316,7 @@ TOY_RUN = RunSpec("twobranches", "toy", "toyclip", seed=3)
 
 def export_toys(bench: Bench, file: Path) -> Pack:
     dataset, backbone = bench.dataset("toy"), bench.backbone("toyclip")
-    return packing.export(
+    return pack_export.export(
         file,
         dataset=dataset,
         backbone=backbone,

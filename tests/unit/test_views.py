@@ -16,7 +16,7 @@ from torchvision.transforms import functional as tvf
 from tta_bench import views
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.interfaces import Preprocess, ViewRecipe
-from tta_bench.pixels.operations import resize_centre_crop, to_image, to_tensor
+from tta_bench.pixels.resize import resize_centre_crop, to_image, to_tensor
 from tta_bench.views import AugMix, Floats, Holistic, Original, Plain, RandomCrops, parse_recipe
 
 SMALL = Preprocess(32)

@@ -11,7 +11,7 @@ Tensors, for N images, C classes and D features:
 Metadata: `ttabench_pack` = "1", `ids` and `class_names` (JSON lists), `dataset`, `backbone`, `logit_scale`; and where
 known `logit_bias`, `prompt_texts` (JSON: prompt -> [C][P] texts) and `provenance` (JSON).
 
-`packing` writes a pack, `packed` runs on one: no images, no weights.
+`pack_export` writes a pack, `pack_source` runs on one: no images, no weights.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ class Stream:
 class PixelRequests:
     """The pixels of one image, for a method that asks for them.
 
-    It holds two mailboxes and nothing that leads further: the dataset stays on the other side of them, and with it the labels, which
-    a loader may well lead to. Once the next image is there, nothing comes any more.
+    It holds two mailboxes and nothing that leads further: the dataset stays on the other side of them, and with it the
+    labels, which a loader may well lead to. Once the next image is there, nothing comes any more.
     """
 
     __slots__ = ("_answers", "_closed", "_requests", "_ticket")

@@ -17,8 +17,9 @@ from torchvision.transforms import functional as tvf
 
 from tta_bench.errors import BadData
 from tta_bench.interfaces import Preprocess
-from tta_bench.pixels import operations as imaging
-from tta_bench.pixels.operations import crop_resize, crop_resize_levels, decode, resize_centre_crop, to_image, to_tensor
+from tta_bench.pixels import operations
+from tta_bench.pixels.decode import decode
+from tta_bench.pixels.resize import crop_resize, crop_resize_levels, resize_centre_crop, to_image, to_tensor
 
 RESAMPLE = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 Interpolation = Literal["bicubic", "bilinear"]
@@ -248,7 +249,7 @@ def test_a_boxs_bits_depend_on_nothing_else(
     assert torch.equal(together, one_by_one)
     torch.set_num_threads(3)
     assert torch.equal(together, crop_resize(image, boxes, 32, interpolation))
-    monkeypatch.setattr(imaging, "CHUNK", 50_000)
+    monkeypatch.setattr("tta_bench.pixels.resize.CHUNK", 50_000)
     assert torch.equal(together, crop_resize(image, boxes, 32, interpolation))
 
 
@@ -307,7 +308,7 @@ def stacked(images: list[Image.Image]) -> Tensor:
 
 def test_autocontrast_is_exactly_pillows() -> None:
     images = gallery()
-    assert torch.equal(imaging.autocontrast(stacked(images)), stacked([ImageOps.autocontrast(i) for i in images]))
+    assert torch.equal(operations.autocontrast(stacked(images)), stacked([ImageOps.autocontrast(i) for i in images]))
 
 
 def test_autocontrast_is_exact_for_every_range_of_levels() -> None:
@@ -315,25 +316,27 @@ def test_autocontrast_is_exact_for_every_range_of_levels() -> None:
         images = [Image.fromarray(np.arange(low, high + 1, dtype=np.uint8)[None]).convert("RGB") for high in (low, 255)]
         images += [Image.fromarray(np.arange(low, (low + 255) // 2 + 1, dtype=np.uint8)[None]).convert("RGB")]
         for image in images:
-            assert torch.equal(imaging.autocontrast(stacked([image])), stacked([ImageOps.autocontrast(image)]))
+            assert torch.equal(operations.autocontrast(stacked([image])), stacked([ImageOps.autocontrast(image)]))
 
 
 def test_equalize_is_exactly_pillows() -> None:
     images = gallery()
-    assert torch.equal(imaging.equalize(stacked(images)), stacked([ImageOps.equalize(i) for i in images]))
+    assert torch.equal(operations.equalize(stacked(images)), stacked([ImageOps.equalize(i) for i in images]))
 
 
 @pytest.mark.parametrize("bits", [1, 4, 8])
 def test_posterize_is_exactly_pillows(bits: int) -> None:
     images = gallery()
-    assert torch.equal(imaging.posterize(stacked(images), bits), stacked([ImageOps.posterize(i, bits) for i in images]))
+    assert torch.equal(
+        operations.posterize(stacked(images), bits), stacked([ImageOps.posterize(i, bits) for i in images])
+    )
 
 
 def test_solarize_is_exactly_pillows() -> None:
     images = gallery()
     thresholds = torch.tensor([0, 1, 128, 200, 231, 254, 255, 7])
     official = [ImageOps.solarize(i, int(t)) for i, t in zip(images, thresholds, strict=True)]
-    assert torch.equal(imaging.solarize(stacked(images), thresholds), stacked(official))
+    assert torch.equal(operations.solarize(stacked(images), thresholds), stacked(official))
 
 
 def pillow_affine(image: Image.Image, matrix: list[float]) -> Image.Image:
@@ -345,7 +348,7 @@ def test_translate_is_exactly_pillows() -> None:
     dx = torch.tensor([0, 1, -1, 7, -7, 0, 3, 31])
     dy = torch.tensor([0, 0, 2, -3, 0, 5, 4, -31])
     official = [pillow_affine(i, [1, 0, x, 0, 1, y]) for i, x, y in zip(images, dx.tolist(), dy.tolist(), strict=True)]
-    assert torch.equal(imaging.translate(stacked(images), dx, dy), stacked(official))
+    assert torch.equal(operations.translate(stacked(images), dx, dy), stacked(official))
 
 
 def test_affine_is_pillows_within_a_level(rng: np.random.Generator) -> None:
@@ -353,7 +356,7 @@ def test_affine_is_pillows_within_a_level(rng: np.random.Generator) -> None:
     matrices = [[1, a, 0, 0, 1, 0] for a in rng.uniform(-0.03, 0.03, 27)]
     matrices += [[1, 0, 0, a, 1, 0] for a in rng.uniform(-0.03, 0.03, 27)]
     matrices += [[1, a, b, c, 1, d] for a, b, c, d in rng.uniform(-0.4, 0.4, (26, 4))]
-    ours = imaging.affine(stacked(images), torch.tensor(matrices)).int()
+    ours = operations.affine(stacked(images), torch.tensor(matrices)).int()
     official = stacked([pillow_affine(i, m) for i, m in zip(images, matrices, strict=True)]).int()
     assert (ours - official).abs().max() <= 1
     assert (ours != official).float().mean() < 0.002
@@ -363,7 +366,7 @@ def test_rotation_is_pillows_within_a_level(rng: np.random.Generator) -> None:
     degrees = torch.tensor([-2, -1, 0, 1, 2, 30, 179])
     for size in (33, 64):
         images = [noise(rng, size, size) for _ in degrees]
-        ours = imaging.affine(stacked(images), imaging.rotation(degrees, size)).int()
+        ours = operations.affine(stacked(images), operations.rotation(degrees, size)).int()
         official = [i.rotate(int(d), Image.Resampling.BILINEAR) for i, d in zip(images, degrees, strict=True)]
         assert (ours - stacked(official).int()).abs().max() <= 1
 
@@ -372,9 +375,9 @@ def test_rotation_is_pillows_within_a_level(rng: np.random.Generator) -> None:
 def test_colours_are_adjusted_as_by_torchvision(factor: float) -> None:
     for image in gallery():
         for ours, official in (
-            (imaging.adjust_brightness(image, factor), tvf.adjust_brightness(image, factor)),
-            (imaging.adjust_contrast(image, factor), tvf.adjust_contrast(image, factor)),
-            (imaging.adjust_saturation(image, factor), tvf.adjust_saturation(image, factor)),
-            (imaging.adjust_hue(image, (factor - 1) / 4), tvf.adjust_hue(image, (factor - 1) / 4)),
+            (operations.adjust_brightness(image, factor), tvf.adjust_brightness(image, factor)),
+            (operations.adjust_contrast(image, factor), tvf.adjust_contrast(image, factor)),
+            (operations.adjust_saturation(image, factor), tvf.adjust_saturation(image, factor)),
+            (operations.adjust_hue(image, (factor - 1) / 4), tvf.adjust_hue(image, (factor - 1) / 4)),
         ):
             assert np.array_equal(np.asarray(ours), np.asarray(official))

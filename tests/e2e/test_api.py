@@ -1,0 +1,185 @@
+"""The Python door: ten lines in a notebook, instances without a file, quick and quiet."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import subprocess
+import sys
+import time
+import types
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import Tensor
+
+import tta_bench
+from tests.conftest import TOY
+from tta_bench import api
+from tta_bench.errors import UsageError
+from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.plugins import Registry, get_method
+from tta_bench.runs import bench as bench_module
+from tta_bench.system.progress import TTABenchWarning
+
+
+@dataclass
+class Scaled(Method):
+    """A class of a notebook."""
+
+    name: ClassVar[str] = "scaled"
+    factor: float = 1.0  # of the logits
+
+    def start(self, task: Task) -> None:
+        self.task = task
+
+    def step(self, x: Observation) -> Tensor:
+        return self.factor * self.task.text @ x.image
+
+
+@pytest.fixture
+def toys(home: Path) -> tta_bench.Bench:
+    return tta_bench.Bench(home, registry=Registry([TOY]))
+
+
+def test_ten_lines_run_purf_and_clip_over_three_seeds() -> None:
+    results = tta_bench.grid(["clip", "purf"], ["scenes"], ["tiny"], seeds=range(3), limit=12)
+    frame = results.to_frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame["method"].value_counts()) == [3, 3]
+    assert results.failures == ()
+    assert frame["mAP"].between(0, 100).all()
+    again = tta_bench.load_results()
+    assert len(again) == 6
+    assert len(again.filter(method="purf")) == 3
+    assert "purf" in again.leaderboard()
+
+
+@pytest.mark.parametrize("module", [api, bench_module])
+def test_examples_in_docstrings(module: object) -> None:
+    outcome = doctest.testmod(module)  # type: ignore[arg-type]
+    assert outcome.failed == 0
+    assert outcome.attempted > 2
+
+
+def test_instances_need_no_file(toys: tta_bench.Bench) -> None:
+    first = tta_bench.run(Scaled(2.0), toys.dataset("toy"), toys.backbone("toyclip"), bench=toys)
+    assert (first.method, first.dataset, first.backbone) == ("scaled", "toy", "toyclip")
+    assert first.tag == "tuned"
+    assert first.changes == {"factor": "2.0"}
+    assert first.config.parts["source"]
+    assert first.scores().shape == (24, 4)
+    same = tta_bench.run(Scaled(2.0), toys.dataset("toy"), toys.backbone("toyclip"), bench=toys)
+    assert same.created == first.created  # it was not run again
+    assert tta_bench.run(Scaled(), "toy", "toyclip", bench=toys).config.digest != first.config.digest
+
+
+def test_a_changed_class_is_another_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook, where a class has no file: two cells, the second edited."""
+    cell = (
+        "from dataclasses import dataclass\nfrom typing import ClassVar\nfrom tta_bench.interfaces import Method\n"
+        "@dataclass\nclass Mine(Method):\n    name: ClassVar[str] = 'mine'\n"
+        "    def start(self, task):\n        self.task = task\n"
+        "    def step(self, x):\n        return SIGN self.task.text @ x.image\n"
+    )
+    records = []
+    for sign in ("+", "-", "+"):
+        notebook = types.ModuleType("notebook_cell")  # without a file, as IPython's
+        monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
+        exec(cell.replace("SIGN", sign), vars(notebook))
+        records.append(tta_bench.run(notebook.Mine(), "scenes", limit=5))
+    assert records[0].run_id == records[2].run_id != records[1].run_id
+    assert records[0].provenance["code"]["method"] == "notebook"
+
+
+def test_an_instance_of_a_built_in_is_the_built_in(toys: tta_bench.Bench) -> None:
+    by_name = tta_bench.run("tda", "toy", "toyclip", settings={"shots": 2}, bench=toys)
+    instance = tta_bench.run(get_method("tda")(shots=2), "toy", "toyclip", bench=toys)  # type: ignore[call-arg]
+    assert by_name.run_id == instance.run_id
+
+
+def test_a_setting_that_is_the_default_is_no_change(toys: tta_bench.Bench) -> None:
+    record = tta_bench.run("tda", "toy", "toyclip", settings={"shots": 3, "gate": [0.2, 0.5]}, bench=toys)
+    assert (record.tag, record.changes) == ("default", {})
+
+
+def test_what_can_not_be(toys: tta_bench.Bench) -> None:
+    with pytest.raises(UsageError, match="has its settings already"):
+        tta_bench.run(Scaled(), "toy", settings={"factor": 2.0})
+    with pytest.raises(UsageError, match="don't name others beside it"):
+        tta_bench.run("clip", "toy", pack="some.safetensors")
+    with pytest.raises(UsageError, match="no such folder"):
+        tta_bench.load_results("/nowhere/at/all")
+
+
+def test_a_grid_names_what_failed(toys: tta_bench.Bench) -> None:
+    results = tta_bench.grid(["broken", "clip"], "toy", "toyclip", bench=toys)
+    assert [run.method for run in results] == ["clip"]
+    (failure,) = results.failures
+    assert failure.startswith("broken on toy with toyclip, seed 0: ")
+    assert "scores are not finite" in failure
+
+
+def test_scores_fit_the_stream(toys: tta_bench.Bench) -> None:
+    shuffled, sequential = (
+        tta_bench.run("clip", "toy", "toyclip", order=o, bench=toys) for o in ("shuffled", "sequential")
+    )
+    order = [sequential.ids().index(name) for name in shuffled.ids()]
+    assert np.array_equal(shuffled.scores(), sequential.scores()[order])
+    assert np.array_equal(shuffled.labels(), sequential.labels()[order])
+
+
+def test_quiet_by_default_but_not_about_the_numbers(toys: tta_bench.Bench, capfd: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        tta_bench.run("clip", "toy", "tiny", limit=3, bench=toys)
+    assert [str(w.message)[:29] for w in said if w.category is TTABenchWarning] == [
+        "tiny was made for scenes alone"[:29]
+    ]
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+    tta_bench.run("clip", "toy", "toyclip", bench=tta_bench.Bench(registry=toys.registry, progress=True))
+    assert "encoder forwards" in capfd.readouterr().err
+
+
+def quick(code: str) -> float:
+    """The best of several runs, beside an interpreter that does nothing."""
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def test_the_import_is_light() -> None:
+    heavy = "{'torch', 'numpy', 'pandas', 'typer'}"
+    code = f"import sys, tta_bench; dir(tta_bench); sys.exit(bool({heavy} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run(
+        [sys.executable, "-c", "import sys, tta_bench; tta_bench.Bench; sys.exit('torch' in sys.modules)"], check=True
+    )
+    assert quick("import tta_bench") - quick("import pluggy") < 0.1
+
+
+def test_python_dash_m() -> None:
+    done = subprocess.run([sys.executable, "-m", "tta_bench", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("ttabench 0.")
+
+
+def test_a_finished_run_is_found_without_torch(home: Path) -> None:
+    tta_bench.run("clip", limit=5)
+    code = (
+        "import sys; sys.argv = ['ttabench', 'run', '--method', 'clip', '--limit', '5']\n"
+        "from tta_bench.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code\n"
+        "assert 'torch' not in sys.modules and 'open_clip' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "done before" in done.stdout
