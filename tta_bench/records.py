@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.system.files import digest, file_digest, write_atomically
+from tta_bench.system.text import visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +65,8 @@ class RunRecord:
     created: str = ""
     files: Mapping[str, str] = field(default_factory=dict)  # sha256 of what lies beside run.json
     random_weights: bool = False  # the backbone was untrained: tables leave such runs out unless asked
+    # Images of the complete dataset variant; None: not recorded, in records of version 0.1.
+    dataset_size: int | None = None
     folder: Path | None = None  # where it was read from or written to; not in the file
 
     @property
@@ -83,7 +86,7 @@ class RunRecord:
     def from_json(cls, content: Mapping[str, Any], folder: Path | None = None) -> RunRecord:
         """Fields that a later version added are left out; a later schema is refused."""
         if content["schema"] > SCHEMA:
-            raise UsageError(f"{folder}: written by a newer ttabench (schema {content['schema']}): upgrade to read it")
+            raise UsageError(f"{visible(folder)}: written by a newer ttabench (schema {content['schema']}): upgrade to read it")
         identities = {name: Identity(value["parts"]) for name, value in content["identities"].items()}
         known = {f.name for f in fields(cls)} - {"folder", *identities}
         values: dict[str, Any] = {k: v for k, v in content.items() if k in known}
@@ -129,11 +132,13 @@ def load(folder: Path) -> RunRecord:
     """The record in `folder`."""
     file = folder / "run.json"
     try:
-        return RunRecord.from_json(json.loads(file.read_text(encoding="utf-8")), folder)
+        record = RunRecord.from_json(json.loads(file.read_text(encoding="utf-8")), folder)
+        _ = record.run_id  # parts that can't be digested (half a character) fail here, and not a whole table later
+        return record
     except FileNotFoundError:
-        raise UsageError(f"{folder}: no run.json there: not a run, or one that did not finish") from None
+        raise UsageError(f"{visible(folder)}: no run.json there: not a run, or one that did not finish") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise BadData(f"{file}: not a run record ({type(error).__name__}: {error})") from error
+        raise BadData(visible(f"{file}: not a run record ({type(error).__name__}: {error})")) from error
 
 
 def damage(folder: Path) -> str:
