@@ -10,18 +10,21 @@ diagnostics.safetensors    one column [N] per diagnostic that the method reporte
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.system.files import digest, file_digest, write_atomically
+from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
 
 SCHEMA = 1
+SCORES, DIAGNOSTICS = "scores.safetensors", "diagnostics.safetensors"
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,6 @@ class RunRecord:
     def identities(self) -> dict[str, Identity]:
         return {"protocol": self.protocol, "config": self.config, "replicate": self.replicate}
 
-    def scores(self) -> np.ndarray[Any, Any]:
-        return load_scores(self)[0]
-
     def to_json(self) -> dict[str, Any]:
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*self.identities, "folder")}
         identities = {name: identity.to_json() for name, identity in self.identities.items()}
@@ -88,11 +88,33 @@ class RunRecord:
     def from_json(cls, content: Mapping[str, Any], folder: Path | None = None) -> RunRecord:
         """Fields that a later version added are left out; a later schema is refused."""
         if content["schema"] > SCHEMA:
-            raise UsageError(f"{folder}: written by a newer ttabench (schema {content['schema']}): upgrade to read it")
+            raise UsageError(
+                f"{visible(folder)}: written by a newer ttabench (schema {content['schema']}): upgrade to read it"
+            )
         identities = {name: Identity(value["parts"]) for name, value in content["identities"].items()}
         known = {f.name for f in fields(cls)} - {"folder", *identities}
         values: dict[str, Any] = {k: v for k, v in content.items() if k in known}
         return cls(**values, **identities, folder=folder)  # type: ignore[arg-type]  # mypy takes ** for all fields
+
+    def scores(self) -> np.ndarray[Any, Any]:
+        """What the method gave for every image and class: [N, C] float32 in stream order, from the run's folder.
+
+        >>> run.scores().shape == (run.n, len(run.per_class_ap))
+        True
+        """
+        return load_scores(self)[0]
+
+    def labels(self) -> np.ndarray[Any, Any]:
+        """[N, C] int8 in stream order: 1, 0, or -1 where the image takes no part in the class."""
+        return load_scores(self)[1]
+
+    def ids(self) -> tuple[str, ...]:
+        """The images' ids, in stream order."""
+        return tuple(load_scores(self)[2])
+
+    def diagnostics(self) -> dict[str, np.ndarray[Any, Any]]:
+        """What the method reported of its own accord: a column [N] per name, in stream order; empty if nothing."""
+        return load_diagnostics(self)
 
 
 def run_id(method: str, dataset: str, backbone: str, identities: Mapping[str, Identity]) -> str:
@@ -112,33 +134,36 @@ def save(
     index: np.ndarray[Any, Any],
     ids: Sequence[str],
     diagnostics: Mapping[str, np.ndarray[Any, Any]],
-) -> None:
-    """Writes a finished run; whoever finds run.json finds the rest too."""
+) -> RunRecord:
+    """Writes a finished run; whoever finds run.json finds the rest too. Returns the record with its files' digests."""
     from safetensors.numpy import save as pack
 
     metadata = {"ids": json.dumps(list(ids))}
     contents = {
         "outputs.safetensors": pack({"outputs": outputs}),
-        "scores.safetensors": pack({"scores": scores, "labels": labels, "index": index}, metadata),
+        SCORES: pack({"scores": scores, "labels": labels, "index": index}, metadata),
     }
     if diagnostics:
-        contents["diagnostics.safetensors"] = pack(dict(diagnostics))
+        contents[DIAGNOSTICS] = pack(dict(diagnostics))
     for name, content in contents.items():
         write_atomically(folder / name, content)
     record = replace(record, files={name: digest(content) for name, content in contents.items()})
     text = json.dumps(record.to_json(), indent=1, ensure_ascii=False, default=str)
     write_atomically(folder / "run.json", text.encode())
+    return record
 
 
 def load(folder: Path) -> RunRecord:
     """The record in `folder`."""
     file = folder / "run.json"
     try:
-        return RunRecord.from_json(json.loads(file.read_text(encoding="utf-8")), folder)
+        record = RunRecord.from_json(json.loads(file.read_text(encoding="utf-8")), folder)
+        _ = record.run_id  # parts that can't be digested (half a character) fail here, and not a whole table later
+        return record
     except FileNotFoundError:
-        raise UsageError(f"{folder}: no run.json there: not a run, or one that did not finish") from None
+        raise UsageError(f"{visible(folder)}: no run.json there: not a run, or one that did not finish") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise BadData(f"{file}: not a run record ({type(error).__name__}: {error})") from error
+        raise BadData(visible(f"{file}: not a run record ({type(error).__name__}: {error})")) from error
 
 
 def damage(folder: Path) -> str:
@@ -158,17 +183,42 @@ def damage(folder: Path) -> str:
 
 def load_scores(record: RunRecord) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:
     """Scores [N, C], labels [N, C] and ids, in stream order."""
+    tensors, metadata = _tensors(record, SCORES)
+    try:
+        return tensors["scores"], tensors["labels"], list(json.loads(metadata["ids"]))
+    except (KeyError, ValueError) as error:
+        raise BadData(f"{_folder(record) / SCORES}: not what a run writes ({type(error).__name__}: {error})") from error
+
+
+def load_diagnostics(record: RunRecord) -> dict[str, np.ndarray[Any, Any]]:
+    """One column [N] per diagnostic that the method reported."""
+    if DIAGNOSTICS not in record.files and not (_folder(record) / DIAGNOSTICS).exists():
+        return {}
+    return _tensors(record, DIAGNOSTICS)[0]
+
+
+def _tensors(record: RunRecord, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    """A file's arrays and its metadata, if it still is what the run wrote."""
     from safetensors import safe_open
 
-    if record.folder is None:
-        raise ValueError("the record was not read from disk")
-    file = record.folder / "scores.safetensors"
+    file = _folder(record) / name
     try:
+        if name in record.files and file_digest(file) != record.files[name]:
+            raise BadData(f"{file} is not what was written")
         with safe_open(file, framework="np") as content:
-            ids = json.loads(content.metadata()["ids"])
-            return content.get_tensor("scores"), content.get_tensor("labels"), ids
+            return {key: content.get_tensor(key) for key in content.keys()}, content.metadata() or {}  # noqa: SIM118
+    except BadData:
+        raise
     except Exception as error:  # safetensors raises its own type, which is not exported
-        raise BadData(f"{file}: can't be read ({error})") from error
+        raise BadData(f"{file}: can't be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _folder(record: RunRecord) -> Path:
+    if record.folder is None:
+        raise UsageError(f"{record.run_id} was not read from a folder, so its scores are not at hand")
+    if not record.folder.is_dir():
+        raise BadData(f"{record.folder}: the run's folder is gone, and its scores with it")
+    return record.folder
 
 
 def load_all(root: Path) -> tuple[list[RunRecord], list[str]]:
@@ -190,7 +240,104 @@ def as_plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
-class Results(list[RunRecord]):
-    def __init__(self, runs: Any, problems: Any = (), failures: Any = ()) -> None:
-        super().__init__(runs)
-        self.failures = tuple(failures)
+# ---------------------------------------------------------------------------------------------------------- many runs
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Results(Sequence[RunRecord]):
+    """Runs, as a sequence that does not change. `Results(*load_all(folder))` holds all of a folder.
+
+    >>> len(results), results[0].method, [run.seed for run in results]
+    (3, 'clip', [0, 0, 1])
+    >>> results
+    Results(3 runs: 2 methods, 1 dataset, 1 backbone)
+    """
+
+    runs: tuple[RunRecord, ...]
+    problems: tuple[str, ...]  # one line for each record that can't be read
+    failures: tuple[str, ...]  # one line for each cell of a grid that failed
+
+    def __init__(
+        self, runs: Iterable[RunRecord] = (), problems: Iterable[str] = (), failures: Iterable[str] = ()
+    ) -> None:
+        for name, values in (("runs", runs), ("problems", problems), ("failures", failures)):
+            object.__setattr__(self, name, tuple(values))  # a caller's list may go on to change
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @overload
+    def __getitem__(self, index: int) -> RunRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Results: ...
+    def __getitem__(self, index: int | slice) -> RunRecord | Results:
+        return replace(self, runs=self.runs[index]) if isinstance(index, slice) else self.runs[index]
+
+    def filter(
+        self,
+        *,
+        method: str | Collection[str] | None = None,
+        dataset: str | Collection[str] | None = None,
+        backbone: str | Collection[str] | None = None,
+        prompt: str | Collection[str] | None = None,
+        seed: int | Collection[int] | None = None,
+        order: str | Collection[str] | None = None,
+        tag: str | Collection[str] | None = None,
+        untrained: bool | None = None,
+    ) -> Results:
+        """The runs whose fields are as asked: equal to a value, or among several. What nobody has gives no runs.
+
+        >>> len(results.filter(method="clip")), len(results.filter(method=["clip", "tda"], seed=range(1)))
+        (2, 2)
+        """
+        wanted = (method, dataset, backbone, prompt, seed, order, tag, untrained)
+        names = ("method", "dataset", "backbone", "prompt", "seed", "order", "tag", "random_weights")
+        asked = {name: _several(value) for name, value in zip(names, wanted, strict=True) if value is not None}
+        kept = [run for run in self.runs if all(getattr(run, name) in values for name, values in asked.items())]
+        return replace(self, runs=tuple(kept))
+
+    # `report` makes tables from records and so stands above this module; the three below only save a notebook the
+    # way there. They import it when they are called, and nothing here depends on it.
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per run, with the columns of `ttabench leaderboard --format csv`.
+
+        >>> list(results.to_frame().columns[:7])
+        ['method', 'dataset', 'backbone', 'prompt', 'seed', 'order', 'n']
+        """
+        from tta_bench.report.frame import long_form
+
+        return long_form(self.runs)
+
+    def leaderboard(
+        self, format: Literal["console", "md", "csv", "latex", "json"] = "console", width: int = 100
+    ) -> str:
+        """All runs as text: tables of methods × datasets, or long form for csv and json.
+
+        Untrained backbones are among them, and marked; `filter(untrained=False)` leaves them out.
+
+        >>> print(results.leaderboard("md").splitlines()[0])
+        ### tiny, prompt 'photo'
+        """
+        from tta_bench.report.formats import render
+
+        return render(self.to_frame(), format, width)
+
+    def _repr_html_(self) -> str:
+        from tta_bench.report.formats import html_text, to_html
+
+        missing = "".join(f"<p>{html_text(line)}</p>" for line in (*self.problems, *self.failures))
+        return to_html(self.to_frame()) + missing
+
+    def __repr__(self) -> str:
+        kinds = [
+            counted(len({getattr(run, kind) for run in self.runs}), kind) for kind in ("method", "dataset", "backbone")
+        ]
+        parts = [counted(len(self.runs), "run") + (f": {', '.join(kinds)}" if self.runs else "")]
+        parts += [counted(len(self.problems), "unreadable record")] if self.problems else []
+        parts += [counted(len(self.failures), "failure")] if self.failures else []
+        return f"Results({'; '.join(parts)})"
+
+
+def _several(value: Any) -> Collection[Any]:
+    return value if isinstance(value, Collection) and not isinstance(value, str) else (value,)

@@ -13,75 +13,86 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Invoke
+from tests.record_fixtures import on, record
 from tta_bench.records import Identity, RunRecord
-from tta_bench.report.board import boards
+from tta_bench.report.board import Board, Column, Row, boards
+from tta_bench.report.console import to_text
+from tta_bench.report.formats import to_latex, to_markdown
+from tta_bench.report.frame import long_form
 
 
-def record(method: str = "tda", value: float = 50.0, **changes: object) -> RunRecord:
-    """A record as small as it gets; `changes` overrides fields."""
-    fields: dict[str, object] = {
-        "protocol": Identity({"dataset": "toy"}),
-        "config": Identity({"method": method}),
-        "replicate": Identity({"seed": 0}),
-        "method": method,
-        "dataset": "toy",
-        "backbone": "tiny",
-        "prompt": "photo",
-        "seed": 0,
-        "order": "shuffled",
-        "n": 10,
-        "hyper_parameters": {},
-        "tag": "default",
-        "changes": {},
-        "metrics": {"mAP": value, "mAP_centered": value + 1, "mAP_softmax": value + 2},
-        "per_class_ap": {},
-        "counts": {},
-        "speed": {"images_per_s": 100.0},
-    }
-    return RunRecord(**{**fields, **changes})  # type: ignore[arg-type]
+def boards_of(*runs: RunRecord) -> list[Board]:
+    return boards(long_form(runs))
+
+
+def columns(board: Board) -> dict[str, Column]:
+    return {column.name: column for column in board.columns}
+
+
+def rows(board: Board) -> dict[str, Row]:
+    return {row.name: row for row in board.rows}
+
+
+def text(board: Board, row: str, column: str) -> str:
+    """The mAP in a cell."""
+    return board.text(rows(board)[row], columns(board)[column], "mAP", lambda t: f"*{t}*")
 
 
 def test_a_cell_is_the_mean_over_replicates_and_nothing_else() -> None:
     runs = [record(value=50 + seed, seed=seed, replicate=Identity({"seed": seed})) for seed in range(3)]
-    (board,) = boards([*runs, record("clip", 50.5)])
-    cell = board.cells["tda", "toy mAP"]
+    (board,) = boards_of(*runs, record("clip", 50.5))
+    cell = board.cells[rows(board)["tda"], columns(board)["toy"], "mAP"]
     assert (cell.mean, cell.deviation, cell.runs) == (51.0, 1.0, 3)
-    assert board.text("tda", "toy mAP", lambda t: f"*{t}*") == "*51.00* ± 1.00"
-    assert board.text("clip", "toy mAP", lambda t: f"*{t}*") == "50.50"
+    assert text(board, "tda", "toy") == "*51.00* ± 1.00"
+    assert text(board, "clip", "toy") == "50.50"
 
 
 def test_protocols_are_never_merged() -> None:
-    limited = record(value=90.0, n=5, protocol=Identity({"dataset": "toy", "n": 5}))
+    limited = on("toy", 90.0, n=5, dataset_size=10)
     relabelled = record(value=10.0, protocol=Identity({"dataset": "toy", "labels": "other"}))
-    (board,) = boards([record(), limited, relabelled])
-    columns = [column for column in board.columns if column.endswith(" mAP") and not column.startswith("average")]
-    assert len(columns) == 3
-    assert "toy (n=5) mAP" in columns
-    assert sum(" #" in column for column in columns) == 2  # n alone does not tell these two apart
+    (board,) = boards_of(record(), limited, relabelled)
+    names = list(columns(board))
+    assert len(names) == 3
+    assert "toy (5 of 10)" in names
+    assert sum(" #" in name for name in names) == 2  # n alone does not tell these two apart
     assert any("3 protocols, kept apart" in note for note in board.notes)
 
 
 def test_configurations_of_one_method_are_rows_of_their_own() -> None:
     tuned = record(value=60.0, config=Identity({"shots": 5}), tag="tuned", changes={"shots": "5"})
     other_version = record(value=70.0, config=Identity({"version": "2"}))
-    (board,) = boards([record(), tuned, other_version])
-    assert "tda [tuned: shots=5]" in board.rows
-    assert sum(row.startswith("tda #") for row in board.rows) == 2
+    (board,) = boards_of(record(), tuned, other_version)
+    assert "tda [tuned: shots=5]" in rows(board)
+    assert sum(name.startswith("tda #") for name in rows(board)) == 2
     assert any("tuned" in note for note in board.notes)
 
 
 def test_an_average_needs_every_dataset() -> None:
-    elsewhere = record(value=60.0, dataset="other", protocol=Identity({"dataset": "other"}))
-    (board,) = boards([record(), elsewhere, record("clip", 40.0)])
-    assert board.cells["tda", "average mAP"].mean == 55.0
-    assert board.text("clip", "average mAP", str) == "–"
+    (board,) = boards_of(record(), on("other", 60.0), record("clip", 40.0))
+    assert text(board, "tda", "average") == "*55.00*"
+    assert text(board, "clip", "average") == "–"
+
+
+def test_an_average_is_over_complete_columns() -> None:
+    (board,) = boards_of(on("a", 50.0), on("b", 60.0), on("c", 99.0, n=5))
+    assert text(board, "tda", "average of 2") == "55.00"
+    for partial in (on("b", n=5), on("b", dataset_size=None)):
+        (board,) = boards_of(on("a"), partial)
+        assert not any(name.startswith("average") for name in columns(board))
+        assert "No average: it takes two complete datasets." in board.notes
 
 
 def test_backbones_have_tables_of_their_own() -> None:
-    assert [b.title for b in boards([record(), record(backbone="vit-b16")])] == [
+    assert [board.title for board in boards_of(record(), record(backbone="vit-b16"))] == [
         "tiny, prompt 'photo'",
         "vit-b16, prompt 'photo'",
     ]
+
+
+def test_a_dataset_may_be_called_average() -> None:
+    (board,) = boards_of(on("average", 10.0), on("other", 20.0))
+    assert sorted(column.name for column in board.columns) == ["average", "average", "other"]
+    assert len(board.cells) == 2 * 4 + 3
 
 
 @pytest.fixture
@@ -107,8 +118,8 @@ def test_markdown_latex_json_and_console(two_runs: None, invoke: Invoke) -> None
     assert "prompttuner [tuned: lr=0.2] &" in latex
     assert len(json.loads(invoke("leaderboard", "--format", "json").out)) == 2
     console = invoke("leaderboard").out
-    assert "toy mAP" in console
-    assert "toy softmax" in console
+    assert "toy" in console
+    assert "softmax" in console
 
 
 def test_filters(two_runs: None, invoke: Invoke) -> None:
@@ -126,36 +137,46 @@ def test_show_finds_a_run_by_the_beginning_of_its_name(two_runs: None, invoke: I
     assert invoke("show", str(folder)).out == shown
 
 
-def test_latex_escapes_what_latex_would_read_as_code() -> None:
-    from tta_bench.report.board import to_latex, to_markdown
+def test_latex_and_markdown_escape_what_they_would_read_as_code() -> None:
+    nasty = long_form([record("a_b&c%", changes={"x": "$1"}, tag="tuned")])
+    assert r"a\_b\&c\% [tuned: x=\$1]" in to_latex(nasty)
+    assert "\n{}[a]* &" in to_latex(long_form([record("[a]*")]))  # no argument of the row break before it
+    assert r"a\|b" in to_markdown(long_form([record("a|b")]))
+    assert r"[x]\(y) coco_mini \_z\_ &#92;\| &amp;lt; \`c\`" in to_markdown(
+        long_form([record(r"[x](y) coco_mini _z_ \| &lt; `c`")])
+    )
 
-    nasty = record("a_b&c%", changes={"x": "$1"}, tag="tuned")
-    assert r"a\_b\&c\% [tuned: x=\$1]" in to_latex([nasty])
-    assert r"a\|b" in to_markdown([record("a|b")])
+
+LONG = "tda [tuned: shots=12 alpha=2.5 beta=5.5 views=augmix15 predict_from=selected]"
 
 
-def test_the_console_has_room_for_many_datasets(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
-    from tta_bench.report.board import to_console
-
+@pytest.mark.parametrize("width", [40, 60, 80, 160])
+def test_nothing_is_cut_off_at_any_width(width: int) -> None:
     names = [f"scenes:variant{i}" for i in range(6)]
-    runs = [record(value=40.0 + i, dataset=n, protocol=Identity({"d": n})) for i, n in enumerate(names)]
-    console = Console(width=80)
-    for table in to_console(runs, console.width):
-        console.print(table)
-    shown = capsys.readouterr().out
-    assert "…" not in shown
-    for i in range(6):
-        assert f"{40 + i}.00" in shown
-        assert f"{42 + i}.00" in shown
-    assert "42.50" in shown  # the average
+    settings = dict(part.split("=") for part in LONG[len("tda [tuned: ") : -1].split())
+    runs = [
+        on(name, 40.0 + i, seed=seed, replicate=Identity({"seed": seed}), changes=settings, tag="tuned")
+        for i, name in enumerate(names)
+        for seed in range(3)
+    ]
+    for given in (runs, runs[:3]):
+        shown = to_text(long_form(given), width)
+        assert "…" not in shown
+        assert max(map(len, shown.splitlines())) <= width
+        for i in range(len(given) // 3):
+            assert f"{40 + i}.00 ± 0.00" in shown
+            assert f"{42 + i}.00 ± 0.00" in shown
+        # The names stand there whole, although folded: all letters in order.
+        first_cells = "".join(line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│"))
+        assert LONG.replace(" ", "") in first_cells.replace(" ", "")
+    assert "42.50" in to_text(long_form(runs), width)  # the average
 
 
 def test_a_dataset_under_two_protocols_is_not_averaged() -> None:
-    twice = record(n=5, protocol=Identity({"dataset": "toy", "n": 5}))
-    (board,) = boards([record(), twice, record(dataset="other", protocol=Identity({"dataset": "other"}))])
-    assert not [column for column in board.columns if column.startswith("average")]
+    twice = record(protocol=Identity({"dataset": "toy", "labels": "other"}))
+    (board,) = boards_of(record(), twice, on("other"))
+    assert not any(name.startswith("average") for name in columns(board))
+    assert any("would count twice" in note for note in board.notes)
 
 
 def test_a_terminal_without_unicode_still_gets_its_table(two_runs: None, home: Path) -> None:

@@ -97,7 +97,7 @@ def test_untrained_weights_are_marked_and_kept_out_of_tables(invoke: Invoke, hom
     assert record.protocol.parts["backbone_digest"].startswith("random-")
     refused = invoke("leaderboard", "--format", "csv")
     assert refused.code == 2
-    assert "1 runs of untrained backbones left out" in refused.err
+    assert "1 run of an untrained backbone left out" in refused.err
     assert "vit-b32" in invoke("leaderboard", "--format", "csv", "--random-weights").out
     assert invoke("run", "--method", "clip", "--random-weights", "--backbone", "tiny").code == 2
 

@@ -10,7 +10,8 @@ import pytest
 
 from tta_bench import metrics, records
 from tta_bench.errors import BadData, UsageError
-from tta_bench.report.board import to_csv
+from tta_bench.report.formats import to_csv
+from tta_bench.report.frame import long_form
 
 SPECIMENS = sorted(Path(__file__).parent.glob("record_v*"))
 
@@ -23,7 +24,7 @@ def test_a_specimen_loads_and_can_be_scored_again(folder: Path) -> None:
     assert len(ids) == record.n
     again = metrics.summary(scores, labels, record.protocol.parts["empty_classes"])
     assert again["mAP"] == pytest.approx(record.metrics["mAP"], abs=1e-9)
-    assert record.method in to_csv([record])
+    assert record.method in to_csv(long_form([record]))
     assert np.isfinite(scores).all()
 
 

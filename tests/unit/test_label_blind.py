@@ -287,9 +287,10 @@ class Looks(Method):
     def step(self, x: Observation) -> Tensor:
         assert x.pixels().shape == (1, 3, 8, 8)
         assert x.pixels("views").shape == (3, 3, 8, 8)
-        for ask in (lambda: self._last.pixels(), lambda: x.pixels("nothing")):  # type: ignore[union-attr]
+        for observation, role in ((self._last, "image"), (x, "nothing")):
             try:
-                ask()
+                if observation is not None:
+                    observation.pixels(role)
             except Exception as error:
                 Looks.said.append(str(error))
         self._last = x

@@ -11,6 +11,7 @@ import typer
 import typer.core
 
 from tta_bench.errors import UnknownName, UsageError
+from tta_bench.system.text import visible
 
 if TYPE_CHECKING:
     from tta_bench.plugins import Registry
@@ -57,7 +58,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")
 
 def complain(message: str, several_lines: bool = False) -> None:
     """To stderr. A plugin's exception may hold line breaks, which would hide that it is one message."""
-    print(f"ttabench: {message.strip() if several_lines else ' '.join(message.split())}", file=sys.stderr)
+    lines = message.strip().splitlines() if several_lines else [" ".join(message.split())]
+    print("\n".join(["ttabench: " + visible(lines[0]), *map(visible, lines[1:])]), file=sys.stderr)
 
 
 def registry(files: list[Path] | None, without: list[str] | None) -> Registry:

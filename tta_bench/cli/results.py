@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json as json_
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tta_bench import records
-from tta_bench.cli.options import AsJson, Results, choice, names
+from tta_bench.cli.options import AsJson, Results, choice, complain, names
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.records import RunRecord
 from tta_bench.system import paths
+from tta_bench.system.text import counted, visible
 
 FORMATS = ("console", "md", "csv", "latex", "json")
 
@@ -41,47 +40,52 @@ def leaderboard(
 def show_leaderboard(
     results: Path | None, format_: str, wanted: Mapping[str, Sequence[str]], random_weights: bool = False
 ) -> None:
-    from tta_bench.report import board
+    from tta_bench.report.frame import long_form
 
     runs = _load_all(results)
     if not random_weights:
         untrained = sum(run.random_weights for run in runs)
         runs = [run for run in runs if not run.random_weights]
         if untrained:
-            print(f"ttabench: {untrained} runs of untrained backbones left out (--random-weights)", file=sys.stderr)
+            kind = "an untrained backbone" if untrained == 1 else "untrained backbones"
+            complain(f"{counted(untrained, 'run')} of {kind} left out (--random-weights)")
     for field, values in wanted.items():
         known = {getattr(run, field) for run in runs}
         for value in values:
             if value not in known:
-                raise UnknownName(f"{field} among the runs", value, known, f"There are: {', '.join(sorted(known))}.")
+                shown = sorted(map(visible, known))
+                raise UnknownName(f"{field} among the runs", value, shown, f"There are: {', '.join(shown)}.")
         runs = [run for run in runs if getattr(run, field) in values]
     if not runs:
         folder = results or paths.runs()
         raise UsageError(f"no runs in {folder}: `ttabench run --method clip` makes the first")
+    frame = long_form(runs)
     if format_ == "console":
         from rich.console import Console
 
+        from tta_bench.report.console import to_console
+
         console = Console()
-        for table in board.to_console(runs, console.width):
+        for table in to_console(frame, console.width):
             console.print(table)
         return
-    render = {
-        "md": board.to_markdown,
-        "csv": board.to_csv,
-        "latex": board.to_latex,
-        "json": board.to_json,
-    }[format_]
-    print(render(runs).rstrip("\n"))
+    from tta_bench.report.formats import render
+
+    print(render(frame, format_).rstrip("\n"))
 
 
 def _load_all(results: Path | None) -> list[RunRecord]:
     runs, problems = records.load_all(results or paths.runs())
     for problem in problems:
-        print(f"ttabench: warning: {problem}", file=sys.stderr)
+        complain(f"warning: {visible(problem)}")
     return runs
 
 
 # ----------------------------------------------------------------------------------------------------------- show
+
+IN_HEADLINE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", "dataset_size", "random_weights")
+SETTINGS = ("tag", "changes", "hyper_parameters")
+PROVENANCE = ("hardware", "provenance", "created", "files", "schema", "run_id", "identities")
 
 
 def show(
@@ -90,18 +94,53 @@ def show(
     results: Results = None,
 ) -> None:
     """Everything that is known of one run."""
-    show_mapping(_find(results, run).to_json(), json)
+    record = _find(results, run)
+    if json:
+        show_mapping(record.to_json(), as_json=True)
+        return
+    for line in _headline(record):
+        print(visible(line))
+    print()
+    content = record.to_json()
+    first = [name for name in SETTINGS if name in content]
+    last = [name for name in PROVENANCE if name in content]
+    between = [name for name in content if name not in (*first, *last, *IN_HEADLINE)]
+    show_mapping({name: content[name] for name in (*first, *between, *last)}, as_json=False)
+
+
+def _headline(record: RunRecord) -> Iterator[str]:
+    """The numbers, and what they are of."""
+    from tta_bench.report.board import UNTRAINED
+    from tta_bench.report.frame import SCORES
+
+    for metric, label in SCORES.items():
+        value = record.metrics.get(metric)
+        undefined = "undefined: no image of the stream has a label"
+        yield _field(label, undefined if value is None else f"{value:.2f}")
+    yield _field("images", _images(record.n, record.dataset_size))
+    yield _field("method", record.method)
+    yield _field("dataset", record.dataset)
+    yield _field("backbone", f"{record.backbone} ({UNTRAINED})" if record.random_weights else record.backbone)
+    yield _field("prompt", record.prompt)
+    yield _field("seed", f"{record.seed}, order {record.order}")
+    if "images_per_s" in record.speed:
+        yield _field("images/s", f"{record.speed['images_per_s']:,.0f}")
+
+
+def _images(n: int, size: int | None) -> str:
+    if size is None:
+        return f"{n:,} (of how many, the record does not say)"
+    return f"{n:,}, all of the dataset" if n == size else f"{n:,} of {size:,}: a part of the dataset"
 
 
 def show_mapping(content: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        print(json_.dumps(content, indent=1, ensure_ascii=False))
-        return
-    from rich.console import Console
+        from tta_bench.report.formats import json_text
 
-    console = Console(highlight=False, soft_wrap=True)
+        print(json_text(content))
+        return
     for line in _readable(content):
-        console.print(line, markup=False)
+        print(visible(line))
 
 
 def _find(results: Path | None, name: str) -> RunRecord:
@@ -111,28 +150,29 @@ def _find(results: Path | None, name: str) -> RunRecord:
     folders = [file.parent for file in sorted(root.glob("*/run.json"))]
     matches = [folder for folder in folders if folder.name == name] or [f for f in folders if f.name.startswith(name)]
     if not matches:
-        raise UnknownName(
-            "run", name, [f.name for f in folders], f"`ttabench leaderboard --format csv` names those in {root}."
-        )
+        known = [visible(folder.name) for folder in folders]
+        raise UnknownName("run", name, known, f"`ttabench leaderboard --format csv` names those in {root}.")
     if len(matches) > 1:
-        raise UsageError(f"'{name}' begins the names of {len(matches)} runs: {', '.join(f.name for f in matches)}")
+        several = ", ".join(visible(folder.name) for folder in matches)
+        raise UsageError(f"'{name}' begins the names of {len(matches)} runs: {several}")
     return records.load(matches[0])
 
 
-def _readable(value: Any, indent: int = 0) -> list[str]:
+def _readable(value: Mapping[str, Any], indent: int = 0) -> list[str]:
     """Nested JSON as indented lines."""
     pad = "  " * indent
     lines: list[str] = []
     for key, item in value.items():
-        if isinstance(item, dict) and item:
+        if isinstance(item, Mapping) and item:
             lines += [f"{pad}{key}", *_readable(item, indent + 1)]
+        elif isinstance(item, float):
+            lines.append(pad + _field(key, f"{item:.4g}"))
+        elif isinstance(item, Mapping | list):
+            lines.append(pad + _field(key, ", ".join(map(str, item)) or "none"))
         else:
-            shown = (
-                f"{item:.4g}"
-                if isinstance(item, float)
-                else ", ".join(map(str, item))
-                if isinstance(item, list)
-                else item
-            )
-            lines.append(f"{pad}{key:<24} {shown}")
+            lines.append(pad + _field(key, "–" if item is None else item))
     return lines
+
+
+def _field(name: str, value: object) -> str:
+    return f"{name:<24} {value}"

@@ -25,6 +25,7 @@ from tta_bench.cli.options import (
     seeds,
 )
 from tta_bench.errors import Interrupted, UsageError
+from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
     from tta_bench import metrics
@@ -132,7 +133,7 @@ def run(
         cells = grid.plan(bench, wanted, datasets, backbones, seeds(seed or ["0"]), shared)
         for cell in grid.execute(bench, cells, force, lenient=wanted == [grid.ALL]):
             if cell.record is not None:
-                print(line(cell.record, cell.already), flush=True)
+                print(visible(line(cell.record, cell.already)), flush=True)
             else:
                 failures.append(f"{cell.spec}: {cell.failure}")
                 complain(f"{failures[-1]} (the others go on)")
@@ -153,7 +154,7 @@ def line(record: RunRecord, already: bool) -> str:
     cost = "done before, nothing to do" if already else f"{record.speed['images_per_s']:,.0f} images/s"
     empty = int(record.metrics.get("classes_without_positives") or 0)
     treatment = {"skip": "left out", "zero": "counted as 0"}[record.protocol.parts["empty_classes"]]
-    note = f", {empty} class{'' if empty == 1 else 'es'} without positives {treatment}" if empty else ""
+    note = f", {counted(empty, 'class', 'classes')} without positives {treatment}" if empty else ""
     untrained = " (untrained: the numbers mean nothing)" if record.random_weights else ""
     partial = record.dataset_size is not None and record.n < record.dataset_size
     images = f"{record.n:,} of {record.dataset_size:,} images" if partial else f"{record.n:,} images"

@@ -1,54 +1,60 @@
-"""Records -> tables. A column is one protocol, a row one configuration, a cell the mean over replicates.
+"""Long form -> boards: what stands in which row, column and cell, and what must be said about it. No layout here.
 
-Two protocols are never merged: if two runs differ in images, labels, class names, prompts, backbone or metric, they
-stand in two columns, and the columns' names say what differs or carry the protocol's digest.
+A column is one protocol, a row one configuration, a cell the mean over replicates. Two protocols are never merged: if
+two runs differ in images, labels, class names, prompts, backbone or metric, they stand in two columns, and the columns'
+names say what differs or carry the protocol's digest. What could mislead is part of the names and not of a layout, so
+no format can leave it out: a backbone without training, a column over part of its dataset.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from tta_bench.records import RunRecord
+from tta_bench.report.frame import SCORES
+from tta_bench.system.text import counted
 
-SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}
 SPEED = "img/s"
-CELL_WIDTH = 16  # on the console, of a mean with its deviation
+KINDS = (*SCORES.values(), SPEED)  # of numbers that a column has
+ROW = ["label", "config"]  # what makes a row; `label` is the method and what was changed
+COLUMN = ["dataset", "protocol", "n"]  # what makes a column
+UNTRAINED = "untrained: the numbers mean nothing"
 LEGEND = (
     "mAP ranks raw scores; centred and softmax rank the same scores after a per-image shift or softmax. "
     "Bold is the best of a column; ± is the standard deviation over runs with other seeds or orders."
 )
 
 
-def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """One row per run, everything in columns."""
-    rows = []
-    for run in runs:
-        rows.append(
-            {
-                "method": run.method,
-                "dataset": run.dataset,
-                "backbone": run.backbone,
-                "prompt": run.prompt,
-                "seed": run.seed,
-                "order": run.order,
-                "n": run.n,
-                **{name: run.metrics.get(name) for name in SCORES},
-                **{name: value for name, value in run.metrics.items() if name not in SCORES},
-                "images_per_s": run.speed.get("images_per_s"),
-                "tag": run.tag,
-                "changes": " ".join(f"{k}={v}" for k, v in run.changes.items()),
-                "protocol": run.protocol.digest[:12],
-                "config": run.config.digest[:12],
-                "run": run.run_id,
-            }
-        )
-    frame = pd.DataFrame(rows)
-    return frame.sort_values(["dataset", "backbone", "prompt", "method", "order", "seed"], ignore_index=True)
+@dataclass(frozen=True)
+class Row:
+    """One configuration of a method."""
+
+    name: str  # as tables show it: the method, what was changed, and what else tells it from the next row
+    method: str
+    config: str  # the configuration's digest
+
+
+@dataclass(frozen=True)
+class Column:
+    """One protocol, or (with an empty digest) the average over several."""
+
+    name: str
+    dataset: str
+    protocol: str
+    n: int
+    size: int | None  # images of the complete dataset; None: no record says
+
+    @property
+    def complete(self) -> bool:
+        return self.n == self.size
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return KINDS if self.protocol else tuple(SCORES.values())  # an average speed would say nothing
 
 
 @dataclass(frozen=True)
@@ -62,68 +68,136 @@ class Cell:
 class Board:
     """One backbone and prompt: methods × datasets."""
 
-    title: str
-    datasets: list[str]  # one per protocol
-    averaged: bool
-    rows: list[str]
-    cells: dict[tuple[str, str], Cell]  # (row, column)
-    notes: list[str]
+    backbone: str
+    prompt: str
+    untrained: bool
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    cells: Mapping[tuple[Row, Column, str], Cell]  # the last: one of KINDS
+    notes: tuple[str, ...]
 
     @property
-    def columns(self) -> list[str]:
-        columns = [f"{dataset} {label}" for dataset in self.datasets for label in (*SCORES.values(), SPEED)]
-        return columns + ([f"average {label}" for label in SCORES.values()] if self.averaged else [])
+    def title(self) -> str:
+        return f"{self.backbone}{f' ({UNTRAINED})' if self.untrained else ''}, prompt '{self.prompt}'"
 
-    def best(self, column: str) -> float | None:
-        values = [round(cell.mean, 2) for (_, c), cell in self.cells.items() if c == column]
-        return max(values, default=None)
+    @property
+    def fields(self) -> list[tuple[Column, str]]:
+        """Every column with each of its kinds of number: what a wide table has side by side."""
+        return [(column, kind) for column in self.columns for kind in column.kinds]
 
-    def text(self, row: str, column: str, bold: Callable[[str], str], plus_minus: str = " ± ") -> str:
-        cell = self.cells.get((row, column))
+    def is_best(self, row: Row, column: Column, kind: str) -> bool:
+        """To the last digit shown. Among numbers that mean nothing there is no best, nor in a table of one row."""
+        cell = self.cells.get((row, column, kind))
+        if cell is None or self.untrained or len(self.rows) == 1 or kind == SPEED:
+            return False
+        return round(cell.mean, 2) == self._best[column, kind]
+
+    @cached_property
+    def _best(self) -> dict[tuple[Column, str], float]:
+        best: dict[tuple[Column, str], float] = {}
+        for (_, column, kind), cell in self.cells.items():
+            value = round(cell.mean, 2)
+            best[column, kind] = max(value, best.get((column, kind), value))
+        return best
+
+    def text(
+        self, row: Row, column: Column, kind: str, bold: Callable[[str], str] = str, plus_minus: str = " ± "
+    ) -> str:
+        cell = self.cells.get((row, column, kind))
         if cell is None:
             return "–"
-        if column.endswith(SPEED):
+        if kind == SPEED:
             return f"{cell.mean:,.0f}"
         mean = f"{cell.mean:.2f}"
-        shown = bold(mean) if round(cell.mean, 2) == self.best(column) and len(self.rows) > 1 else mean
+        shown = bold(mean) if self.is_best(row, column, kind) else mean
         return shown if cell.deviation is None else f"{shown}{plus_minus}{cell.deviation:.2f}"
 
 
-def boards(runs: Sequence[RunRecord]) -> list[Board]:
-    frame = long_form(runs)
-    frame["row"] = _row_names(frame)
-    frame["column"] = _column_names(frame)
-    made = []
-    for (backbone, prompt), part in frame.groupby(["backbone", "prompt"], sort=True):
-        made.append(_board(f"{backbone}, prompt '{prompt}'", part))
-    return made
+def boards(frame: pd.DataFrame) -> list[Board]:
+    """A board for each backbone and prompt; untrained runs of a backbone have one of their own."""
+    frame = frame.assign(label=_labels(frame))
+    rows = _rows(frame)
+    grouped = frame.groupby(["backbone", "prompt", "untrained"], sort=True)
+    return [_board(str(b), str(p), bool(u), part, rows) for (b, p, u), part in grouped]
 
 
-def _board(title: str, frame: pd.DataFrame) -> Board:
-    cells: dict[tuple[str, str], Cell] = {}
-    datasets = sorted(frame["column"].unique())
-    rows = sorted(frame["row"].unique())
-    for (row, dataset), part in frame.groupby(["row", "column"]):
-        row, dataset = str(row), str(dataset)
-        for metric, label in SCORES.items():
-            cell = _cell(part[metric])
-            if cell is not None:
-                cells[row, f"{dataset} {label}"] = cell
-        speed = part["images_per_s"].median()
-        cells[row, f"{dataset} {SPEED}"] = Cell(float(speed), None, len(part))
-    # A dataset that stands there under two protocols would count twice.
-    averaged = len(datasets) > 1 and len(datasets) == frame["dataset"].nunique()
-    if averaged:
-        for label in SCORES.values():
-            for row in rows:
-                parts = [cells.get((row, f"{dataset} {label}")) for dataset in datasets]
-                present = [cell.mean for cell in parts if cell is not None]
-                if len(present) == len(datasets):  # an average over other datasets than the next row's would mislead
-                    cells[row, f"average {label}"] = Cell(sum(present) / len(present), None, len(present))
-    return Board(title, datasets, averaged, rows, cells, _notes(frame))
+def images(n: int, size: int | None) -> str:
+    """How much of a dataset was seen, where that has to be said."""
+    if size is None:
+        return f"n={n:,}"  # a record of version 0.1: whether that is all can't be told
+    return "" if n == size else f"{n:,} of {size:,}"
 
 
-def _cell(values: pd.Series[Any]) -> Cell | None:
+def _board(backbone: str, prompt: str, untrained: bool, frame: pd.DataFrame, names: Mapping[Any, Row]) -> Board:
+    columns = _columns(frame)
+    row_of = {key: replace(row, name=f"{row.name} (untrained)") if untrained else row for key, row in names.items()}
+    cells: dict[tuple[Row, Column, str], Cell] = {}
+    for key, part in frame.groupby([*ROW, *COLUMN]):
+        row, column = row_of[key[:2]], columns[key[2:]]
+        for metric, kind in SCORES.items():
+            _put(cells, (row, column, kind), _mean(part[metric]))
+        _put(cells, (row, column, SPEED), _median(part["images_per_s"]))
+    rows = sorted({row_of[key] for key in _distinct(frame, ROW)}, key=lambda row: row.name)
+    shown = sorted(columns.values(), key=lambda column: column.name)
+    average, over, why_not = _average(shown)
+    if average is not None:
+        for row in rows:
+            for kind in average.kinds:
+                parts = [cells[row, column, kind].mean for column in over if (row, column, kind) in cells]
+                if len(parts) == len(over):  # an average over other datasets than the next row's would mislead
+                    cells[row, average, kind] = Cell(sum(parts) / len(parts), None, len(parts))
+        shown.append(average)
+    notes = [*_marks(shown, untrained), *why_not, *_notes(frame)]
+    return Board(backbone, prompt, untrained, tuple(shown), tuple(rows), cells, tuple(notes))
+
+
+# ------------------------------------------------------------------------------------------------------------ names
+
+
+def _labels(frame: pd.DataFrame) -> list[str]:
+    found = zip(frame["method"], frame["tag"], frame["changes"], strict=True)
+    return [f"{method} [{tag}: {changes}]" if changes else str(method) for method, tag, changes in found]
+
+
+def _distinct(frame: pd.DataFrame, by: list[str]) -> list[tuple[Any, ...]]:
+    return list(frame[by].drop_duplicates().itertuples(index=False, name=None))
+
+
+def _rows(frame: pd.DataFrame) -> dict[Any, Row]:
+    """The method, what was changed, and the config's digest where that does not tell two rows apart."""
+    methods = dict(zip(frame["label"], frame["method"], strict=True))
+    keys = _distinct(frame, ROW)
+    names = _told_apart([label for label, _ in keys], [config for _, config in keys])
+    return {key: Row(name, methods[key[0]], key[1]) for key, name in zip(keys, names, strict=True)}
+
+
+def _columns(frame: pd.DataFrame) -> dict[Any, Column]:
+    """The dataset, how much of it was seen where that is not all, and the protocol's digest where that does not do."""
+    keys = _distinct(frame, COLUMN)
+    # The same protocol is the same dataset: one record that knows its size speaks for those that don't.
+    told = frame.dropna(subset=["dataset_size"]).groupby(COLUMN)["dataset_size"].max().to_dict()
+    sizes = [int(told[key]) if key in told else None for key in keys]
+    marks = [images(n, size) for (_, _, n), size in zip(keys, sizes, strict=True)]
+    names = [f"{dataset} ({mark})" if mark else dataset for (dataset, _, _), mark in zip(keys, marks, strict=True)]
+    names = _told_apart(names, [protocol for _, protocol, _ in keys])
+    return {key: Column(name, key[0], key[1], key[2], size) for key, name, size in zip(keys, names, sizes, strict=True)}
+
+
+def _told_apart(names: Sequence[str], digests: Sequence[str]) -> list[str]:
+    return [
+        f"{name} #{digest[:6]}" if names.count(name) > 1 else name for name, digest in zip(names, digests, strict=True)
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------- numbers
+
+
+def _put(cells: dict[tuple[Row, Column, str], Cell], key: tuple[Row, Column, str], cell: Cell | None) -> None:
+    if cell is not None:
+        cells[key] = cell
+
+
+def _mean(values: pd.Series[Any]) -> Cell | None:
     values = values.dropna()
     if values.empty:
         return None
@@ -131,117 +205,50 @@ def _cell(values: pd.Series[Any]) -> Cell | None:
     return Cell(float(values.mean()), deviation, len(values))
 
 
+def _median(values: pd.Series[Any]) -> Cell | None:
+    values = values.dropna()
+    return None if values.empty else Cell(float(values.median()), None, len(values))
+
+
+def _average(columns: Sequence[Column]) -> tuple[Column | None, list[Column], list[str]]:
+    """The column of averages, what it is over, and what has to be said: it never takes a part for the whole."""
+    if len(columns) < 2:
+        return None, [], []
+    complete = [column for column in columns if column.complete]
+    if len(complete) < 2:
+        return None, [], ["No average: it takes two complete datasets."]
+    if len({column.dataset for column in complete}) < len(complete):
+        return None, [], ["No average: a dataset that stands there under two protocols would count twice."]
+    everything = len(complete) == len(columns)
+    name = "average" if everything else f"average of {len(complete)}"
+    names = ", ".join(column.name for column in complete)
+    said = [] if everything else [f"The average is over the complete columns: {names}."]
+    return Column(name, dataset="", protocol="", n=0, size=None), complete, said
+
+
+# ------------------------------------------------------------------------------------------------------------ notes
+
+
+def _marks(columns: Sequence[Column], untrained: bool) -> list[str]:
+    marks = ["The backbone is untrained: its numbers only show that the pipeline runs."] if untrained else []
+    measured = [column for column in columns if column.protocol]
+    if any(column.size is not None and not column.complete for column in measured):
+        marks.append("A column headed (n of N) saw n of the dataset's N images: compare within it only.")
+    if any(column.size is None for column in measured):
+        marks.append("A column headed (n=…) comes from records that don't say how many images the dataset has.")
+    return marks
+
+
 def _notes(frame: pd.DataFrame) -> list[str]:
-    notes = []
-    counts = sorted(frame.groupby(["row", "column"]).size().unique())
-    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    notes.append(f"{runs} run{'' if counts == [1] else 's'} per cell.")
-    for dataset, part in frame.groupby("dataset"):
-        if part["protocol"].nunique() > 1:
-            count = part["protocol"].nunique()
-            notes.append(
-                f"{dataset}: {count} protocols, kept apart and not averaged (`ttabench show RUN` has the parts)."
-            )
+    counts = sorted(frame.groupby([*ROW, *COLUMN]).size().unique())
+    few, many = int(counts[0]), int(counts[-1])
+    notes = [f"{counted(few, 'run')} per cell." if few == many else f"{few} to {counted(many, 'run')} per cell."]
+    for dataset, protocols in frame.groupby("dataset")["protocol"].nunique().items():
+        if protocols > 1:
+            notes.append(f"{dataset}: {protocols} protocols, kept apart (ttabench show RUN has the parts).")
+    if bool(frame["mAP"].isna().any()):
+        notes.append("Where a run has a speed but no mAP, it is undefined: no image of its stream has a label.")
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:
         notes.append(f"Hyper-parameters are the defaults except where the row says otherwise ({', '.join(tags)}).")
     return notes
-
-
-def _row_names(frame: pd.DataFrame) -> pd.Series[Any]:
-    """The method, what was changed, and the config's digest where that does not tell two rows apart."""
-    names = frame["method"] + frame.apply(lambda r: f" [{r['tag']}: {r['changes']}]" if r["changes"] else "", axis=1)
-    return _tell_apart(names, frame["config"])
-
-
-def _column_names(frame: pd.DataFrame) -> pd.Series[Any]:
-    """The dataset, the number of images where it differs, and the protocol's digest where that does not suffice."""
-    key = frame["dataset"] + frame["backbone"] + frame["prompt"]
-    several = frame.groupby(key)["protocol"].transform("nunique") > 1
-    names = frame["dataset"].where(~several, frame["dataset"] + " (n=" + frame["n"].astype(str) + ")")
-    ambiguous = frame.groupby(key + names)["protocol"].transform("nunique") > 1
-    return names.where(~ambiguous, names + " #" + frame["protocol"].str[:6])
-
-
-def _tell_apart(names: pd.Series[Any], digests: pd.Series[Any]) -> pd.Series[Any]:
-    ambiguous = digests.groupby(names).transform("nunique") > 1
-    return names.where(~ambiguous, names + " #" + digests.str[:6])
-
-
-# ---------------------------------------------------------------------------------------------------- renderings
-
-
-def to_csv(runs: Sequence[RunRecord]) -> str:
-    return str(long_form(runs).to_csv(index=False, lineterminator="\n"))
-
-
-def to_json(runs: Sequence[RunRecord]) -> str:
-    rows = json.loads(long_form(runs).to_json(orient="records"))
-    return json.dumps(rows, indent=1, ensure_ascii=False)
-
-
-def to_markdown(runs: Sequence[RunRecord]) -> str:
-    parts = []
-    for board in boards(runs):
-        lines = [f"### {board.title}", "", "| method | " + " | ".join(board.columns) + " |"]
-        lines.append("|---|" + "---:|" * len(board.columns))
-        for row in board.rows:
-            cells = (board.text(row, column, lambda t: f"**{t}**") for column in board.columns)
-            lines.append(f"| {_markdown(row)} | " + " | ".join(cells) + " |")
-        parts.append("\n".join([*lines, "", " ".join([*board.notes, LEGEND])]))
-    return "\n\n".join(parts) + "\n"
-
-
-def to_latex(runs: Sequence[RunRecord]) -> str:
-    """A booktabs table per board; needs \\usepackage{booktabs}."""
-    parts = []
-    for board in boards(runs):
-        lines = [f"% {board.title}", rf"\begin{{tabular}}{{l{'r' * len(board.columns)}}}", r"\toprule"]
-        lines += [" & ".join(["method", *map(_latex, board.columns)]) + r" \\", r"\midrule"]
-        for row in board.rows:
-            cells = (board.text(row, column, lambda t: rf"\textbf{{{t}}}", r" $\pm$ ") for column in board.columns)
-            lines.append(" & ".join([_latex(row), *(cell.replace("–", "--") for cell in cells)]) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}", "% " + " ".join([*board.notes, LEGEND]).replace("±", "+-")]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def to_console(runs: Sequence[RunRecord], width: int) -> list[Any]:
-    """Rich renderables that fit the width: all columns of one dataset, or for several a table per kind of score."""
-    from rich.markup import escape
-
-    shown: list[Any] = []
-    for board in boards(runs):
-        if len(board.datasets) == 1:
-            shown.append(_console_table(board, board.title, board.columns))
-        else:
-            room = max(1, (width - max(map(len, board.rows)) - 4) // CELL_WIDTH)
-            names = board.datasets + (["average"] if board.averaged else [])
-            for label in (*SCORES.values(), SPEED):
-                columns = [f"{name} {label}" for name in names if (name, label) != ("average", SPEED)]
-                for first in range(0, len(columns), room):
-                    shown.append(_console_table(board, f"{board.title}: {label}", columns[first : first + room]))
-        shown.append(escape(" ".join([*board.notes, LEGEND]) + "\n"))
-    return shown
-
-
-def _console_table(board: Board, title: str, columns: Sequence[str]) -> Any:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("method", no_wrap=True)
-    for column in columns:
-        table.add_column(escape(column), justify="right", overflow="fold", min_width=CELL_WIDTH - 4)
-    for row in board.rows:
-        table.add_row(escape(row), *(board.text(row, column, lambda t: f"[bold green]{t}[/]") for column in columns))
-    return table
-
-
-def _latex(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return "".join(special.get(c, rf"\{c}" if c in "&%$#_{}" else c) for c in text)
-
-
-def _markdown(text: str) -> str:
-    return text.replace("|", r"\|").replace("<", "&lt;")

@@ -249,8 +249,7 @@ class Run:
         )
         index = np.asarray(self.stream.indices, dtype=np.int64)
         diagnostics = columns(adaptation.diagnostics)
-        records.save(record, folder, outputs.numpy(), scores, labels, index, self.stream.ids, diagnostics)
-        return record
+        return records.save(record, folder, outputs.numpy(), scores, labels, index, self.stream.ids, diagnostics)
 
 
 def _name(recipe: str | ViewRecipe) -> str:

@@ -1,0 +1,122 @@
+"""Boards -> tables on a terminal that fit its width: whatever does not fit goes on in a further table."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tta_bench.report.board import KINDS, LEGEND, Board, Column, Row, boards
+from tta_bench.report.formats import NO_RUNS
+from tta_bench.system.text import visible
+
+BEST = "bold green"
+BORDER = 3  # a column's padding and its right-hand line
+WORD = 12  # a longer word of a heading may be broken to save width
+
+
+def to_text(frame: pd.DataFrame, width: int = 100) -> str:
+    """As a file would get it: no colours."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    for shown in to_console(frame, width):
+        console.print(shown)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def to_console(frame: pd.DataFrame, width: int) -> list[RenderableType]:
+    """Rich renderables: all numbers of one dataset side by side, or for several datasets a table per kind of number.
+
+    Everything is `Text`, never markup: names from records may hold what rich would read as a style or an emoji.
+    """
+    shown: list[RenderableType] = []
+    for board in boards(frame):
+        if len(board.columns) == 1:
+            shown += _tables(board, board.title, board.fields, width)
+        else:
+            for kind in KINDS:
+                fields = [(column, kind) for column in board.columns if kind in column.kinds]
+                shown += _tables(board, f"{board.title}: {kind}", fields, width)
+        shown.append(Text(visible(" ".join([*board.notes, LEGEND])) + "\n"))
+    return shown or [Text(NO_RUNS)]
+
+
+@dataclass
+class _Laid:
+    """A column of a terminal's table, and how wide it is."""
+
+    heading: str
+    cells: list[Text]
+    width: int = 0
+
+    @property
+    def least(self) -> int:
+        """Numbers are never broken; headings are, between words and within very long ones."""
+        words = max((min(cell_len(word), WORD) for word in self.heading.split()), default=1)
+        return max(words, *(cell.cell_len for cell in self.cells))
+
+    @property
+    def most(self) -> int:
+        return max(self.least, cell_len(self.heading))
+
+
+def _tables(board: Board, title: str, fields: Sequence[tuple[Column, str]], width: int) -> list[RenderableType]:
+    names = [visible(row.name) for row in board.rows]
+    columns = [_laid(board, column, kind) for column, kind in fields]
+    # Long names of rows are folded, so that they leave at least the widest column its room.
+    widest = max(column.least for column in columns)
+    first = min(max(map(cell_len, ["method", *names])), max(8, width - 1 - BORDER - widest - BORDER))
+    room = width - 1 - first - BORDER
+    made: list[RenderableType] = []
+    for part in _packed(columns, room):
+        _widen(part, room)
+        made.append(_table(title, first, names, part))
+    return made
+
+
+def _laid(board: Board, column: Column, kind: str) -> _Laid:
+    return _Laid(visible(f"{column.name} {kind}"), [_number(board, row, column, kind) for row in board.rows])
+
+
+def _number(board: Board, row: Row, column: Column, kind: str) -> Text:
+    text = Text(board.text(row, column, kind))
+    if board.is_best(row, column, kind):
+        text.stylize(BEST, 0, len(text.plain.split(" ")[0]))  # the mean, and not its deviation
+    return text
+
+
+def _packed(columns: Sequence[_Laid], room: int) -> list[list[_Laid]]:
+    """As many columns in a table as fit, and at least one."""
+    tables: list[list[_Laid]] = [[]]
+    for column in columns:
+        if tables[-1] and sum(c.least + BORDER for c in [*tables[-1], column]) > room:
+            tables.append([])
+        tables[-1].append(column)
+    return tables
+
+
+def _widen(columns: Sequence[_Laid], room: int) -> None:
+    """Each gets what it needs, and then in turn what its heading would like, while there is room."""
+    for column in columns:
+        column.width = column.least
+    spare = room - sum(column.width + BORDER for column in columns)
+    while spare > 0 and (short := [column for column in columns if column.width < column.most]):
+        for column in short[:spare]:
+            column.width += 1
+        spare -= len(short[:spare])
+
+
+def _table(title: str, first: int, names: Sequence[str], columns: Sequence[_Laid]) -> Table:
+    table = Table(title=Text(visible(title)), title_justify="left")
+    table.add_column("method", width=first, overflow="fold")
+    for column in columns:
+        table.add_column(Text(column.heading), justify="right", overflow="fold", width=column.width)
+    for i, name in enumerate(names):
+        table.add_row(Text(name), *(column.cells[i] for column in columns))
+    return table

@@ -1,0 +1,47 @@
+"""Records -> pandas long form: one row per run. What the csv holds, and what every table is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from tta_bench.records import RunRecord
+
+SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}  # metric -> its heading in tables
+# Scripts read the csv by these names, and some by their place: new ones go to the end.
+BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
+AFTER = ("images_per_s", "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained")
+ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
+
+
+def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
+    """One row per run, everything in columns; the other metrics stand between BEFORE and AFTER."""
+    others = list(dict.fromkeys(name for run in runs for name in run.metrics if name not in (*BEFORE, *AFTER)))
+    rows = [
+        {
+            **{name: run.metrics.get(name) for name in (*SCORES, *others)},
+            "method": run.method,
+            "dataset": run.dataset,
+            "backbone": run.backbone,
+            "prompt": run.prompt,
+            "seed": run.seed,
+            "order": run.order,
+            "n": run.n,
+            "images_per_s": run.speed.get("images_per_s"),
+            "tag": run.tag,
+            "changes": " ".join(f"{key}={value}" for key, value in run.changes.items()),
+            "protocol": run.protocol.digest[:12],
+            "config": run.config.digest[:12],
+            "run": run.run_id,
+            "dataset_size": run.dataset_size,
+            "untrained": run.random_weights,
+        }
+        for run in runs
+    ]
+    frame = pd.DataFrame(rows, columns=[*BEFORE, *others, *AFTER])
+    undefined = [name for name in others if frame[name].dtype == object]  # None everywhere
+    numbers = dict.fromkeys([*SCORES, *undefined, "images_per_s"], "float64")
+    # None would turn the column into floats, and a count of 5000.0 images looks odd in a csv.
+    frame = frame.astype({**numbers, "dataset_size": "Int64", "untrained": "bool"})
+    return frame.sort_values(ORDER, ignore_index=True)
