@@ -1,0 +1,98 @@
+"""Runs the commands that README.md and docs/*.md show, and puts their output below them.
+
+    python docs/refresh.py            rewrite the blocks (`make readme`)
+    python docs/refresh.py --check    fail when a block no longer looks like its command's output (`make lint`)
+
+A block is marked by a comment on the line before it:
+
+    <!-- refresh -->                  a console block: its lines with a $ are run, the output follows
+    <!-- refresh tail=20 -->          of the output the last 20 lines
+    <!-- refresh python -->           a python block that is run; the text block after it holds what it prints
+
+The check compares forms: numbers, names of runs and widths of columns may differ, commands, words and columns may not.
+It runs `make demo` on a few images only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(
+    r"<!-- refresh(?P<options>[^>]*?) -->\n```(?P<kind>\w+)\n(?P<body>.*?)```\n(?:\n?```text\n(?P<output>.*?)```\n)?",
+    re.DOTALL,
+)
+FEW_IMAGES = "6"
+WIDTH = "80"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    check = parser.parse_args().check
+    stale = 0
+    for file in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        old = file.read_text(encoding="utf-8")
+        new = BLOCK.sub(lambda match: refreshed(match, check), old)
+        if not check and new != old:
+            file.write_text(new, encoding="utf-8")
+            sys.stdout.write(f"{file.relative_to(ROOT)}: refreshed\n")
+        if check and form(new) != form(old):
+            stale += 1
+            sys.stdout.writelines(difflib.unified_diff(form(old), form(new), str(file), "as it is now", n=1))
+            sys.stdout.write(f"{file.relative_to(ROOT)} is stale: `make readme` refreshes it\n")
+    return 1 if stale else 0
+
+
+def refreshed(block: re.Match[str], quick: bool) -> str:
+    """The block with the output of its commands as they are now."""
+    options, kind, body = block["options"].split(), block["kind"], block["body"]
+    if kind == "python":
+        output = run([sys.executable, "-c", body])
+        return f"<!-- refresh{block['options']} -->\n```python\n{body}```\n\n```text\n{output}```\n"
+    commands = [line for line in body.splitlines() if line.startswith("$ ")]
+    shown = []
+    for command in commands:
+        typed = command.removeprefix("$ ").partition("  #")[0].strip()
+        if quick:
+            typed = typed.replace("make demo", f"make demo LIMIT={FEW_IMAGES}")
+        lines = run(["bash", "-c", typed]).splitlines()
+        tail = next((int(o.removeprefix("tail=")) for o in options if o.startswith("tail=")), len(lines))
+        cut = ["…"] if tail < len(lines) else []
+        shown += [command, *cut, *lines[-tail:]]
+    text = "\n".join(line.rstrip() for line in shown)
+    return f"<!-- refresh{block['options']} -->\n```{kind}\n{text}\n```\n"
+
+
+def run(command: list[str]) -> str:
+    """What the command prints, in a home of its own so that nothing is known before."""
+    environment = os.environ | {
+        "TTABENCH_HOME": _home.name,
+        "COLUMNS": WIDTH,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "MAKEFLAGS": "--no-print-directory --silent",
+    }
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout + ("\n" if done.stdout and not done.stdout.endswith("\n") else "")
+
+
+def form(text: str) -> list[str]:
+    """The text without what may change from run to run: numbers, digests, and how wide a table came out."""
+    text = re.sub(r"\b[0-9a-f]{12}\b", "DIGEST", text)
+    text = re.sub(r"\d[\d,]*(?:\.\d+)?", "#", text)
+    return [re.sub(r"[\s─━]+", " ", line).strip() + "\n" for line in text.splitlines()]
+
+
+_home = tempfile.TemporaryDirectory(prefix="ttabench-docs-")
+
+if __name__ == "__main__":
+    sys.exit(main())
