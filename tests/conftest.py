@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from tta_bench.cli import main as cli
+from tta_bench.features.pack_export import export
 from tta_bench.plugins import Registry
+from tta_bench.prompts.sets import PromptSet
 from tta_bench.runs.bench import Bench
 from tta_bench.system.progress import Silent
+from tta_bench.views import Plain
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the processes that tests start
 TOY = Path(__file__).parent / "toy_plugin.py"
@@ -80,6 +83,24 @@ def toy_registry() -> Registry:
 @pytest.fixture
 def toy_bench(toy_registry: Registry, home: Path) -> Bench:
     return Bench(home, home / "data", registry=toy_registry, progress=Silent())
+
+
+@pytest.fixture
+def toy_pack(toy_bench: Bench, tmp_path: Path) -> Path:
+    """The toy dataset seen by the toy backbone, with three plain views."""
+    dataset = toy_bench.dataset("toy")
+    file = tmp_path / "toy.safetensors"
+    export(
+        file,
+        dataset=dataset,
+        backbone=toy_bench.backbone("toyclip"),
+        recipes=[Plain(3)],
+        prompts=[PromptSet.named("photo", dataset.class_names)],
+        store=toy_bench.store,
+        encoding=toy_bench.encoding,
+        reporter=toy_bench.reporter,
+    )
+    return file
 
 
 def start_process(*arguments: str, home: Path, **environment: str) -> subprocess.Popen[str]:

@@ -20,12 +20,10 @@ import torch
 from torch import Tensor
 
 from tta_bench.features.pack import Pack
-from tta_bench.features.pack_export import export
 from tta_bench.features.pack_source import PackDataset
 from tta_bench.features.source import ImageSource, PackSource
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Method, Observation, Sample, Task, ViewRecipe
-from tta_bench.prompts.sets import PromptSet
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.run import Run
 from tta_bench.runs.spec import RunSpec
@@ -121,23 +119,6 @@ def spied(toy_bench: Bench) -> Callable[..., tuple[list[Any], Stream]]:
         return list(Spy.seen), toy_bench.prepare(spec).stream
 
     return run
-
-
-@pytest.fixture
-def toy_pack(toy_bench: Bench, tmp_path: Path) -> Path:
-    dataset = toy_bench.dataset("toy")
-    file = tmp_path / "toy.safetensors"
-    export(
-        file,
-        dataset=dataset,
-        backbone=toy_bench.backbone("toyclip"),
-        recipes=[Plain(3)],
-        prompts=[PromptSet.named("photo", dataset.class_names)],
-        store=toy_bench.store,
-        encoding=toy_bench.encoding,
-        reporter=toy_bench.reporter,
-    )
-    return file
 
 
 def test_the_walk_finds_what_is_there(toy_bench: Bench) -> None:
