@@ -11,7 +11,7 @@ from tta_bench.errors import UsageError
 from tta_bench.records import Results, RunRecord
 from tta_bench.runs import grid as grids
 from tta_bench.runs.bench import Bench
-from tta_bench.runs.spec import RunSpec
+from tta_bench.runs.spec import RunOptions, RunSpec
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
@@ -104,8 +104,7 @@ def grid(
         ['method', 'dataset', 'backbone', 'prompt']
     """
     bench = Bench() if bench is None else bench
-    shared = RunSpec(
-        method="",
+    shared = RunOptions(
         prompt=prompt,
         order=order,
         limit=limit,

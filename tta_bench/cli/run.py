@@ -98,11 +98,10 @@ def run(
     from tta_bench.features.options import EncodingOptions
     from tta_bench.runs import grid
     from tta_bench.runs.bench import Bench
-    from tta_bench.runs.spec import RunSpec
+    from tta_bench.runs.spec import RunOptions
     from tta_bench.system.progress import Terminal
 
-    shared = RunSpec(
-        method="",
+    shared = RunOptions(
         prompt=prompt,
         order=order,
         limit=limit,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tta_bench.errors import DataMissing, PluginError, TTABenchError, UnknownName, UsageError, WeightsMissing
 from tta_bench.records import RunRecord
 from tta_bench.runs.bench import Bench
-from tta_bench.runs.spec import RunSpec
+from tta_bench.runs.spec import RunOptions, RunSpec
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
@@ -34,10 +34,10 @@ def plan(
     datasets: Sequence[str | Dataset],
     backbones: Sequence[str | Backbone],
     seeds: Sequence[int],
-    shared: RunSpec,
+    shared: RunOptions,
 ) -> list[RunSpec]:
-    """The grid's cells. `shared` holds what they have in common; of its settings, preset and views each method takes
-    those that it has. What concerns none of them is a mistake."""
+    """The grid's cells. Of the shared settings, preset and views each method takes those that it has; what concerns none
+    of them is a mistake."""
     named = list(bench.registry.names("methods")) if list(methods) == [ALL] else list(methods)
     if shared.pack is not None:
         datasets, backbones = ["pack"], ["pack"]  # the pack knows its own names
@@ -55,7 +55,7 @@ def plan(
     if len(named) > 1 and (shared.settings or shared.recipes or shared.preset):
         own = _shares(bench, named, shared)
     cells = itertools.product(backbones, datasets, seeds, zip(named, own, strict=True))
-    return [replace(s, method=m, dataset=d, backbone=b, seed=seed) for b, d, seed, (m, s) in cells]
+    return [options.cell(method, dataset, backbone, seed) for backbone, dataset, seed, (method, options) in cells]
 
 
 def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient: bool = False) -> Iterator[Cell]:
@@ -110,7 +110,7 @@ def _check(bench: Bench, cells: Sequence[RunSpec], lenient: bool) -> None:
                 parse_recipe(recipe)
 
 
-def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunSpec) -> list[RunSpec]:
+def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunOptions) -> list[RunOptions]:
     """What each method takes of the shared settings, preset and recipes."""
     from tta_bench.runs import hyperparameters
 
@@ -131,7 +131,7 @@ def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunSpec) -> l
         there = {preset for cls in classes.values() for preset in cls.presets}
         raise UnknownName("preset", shared.preset, there, "None of the methods to run has it.")
 
-    def share(method: str | Method) -> RunSpec:
+    def share(method: str | Method) -> RunOptions:
         if not isinstance(method, str) or method not in classes:
             return replace(shared, settings={}, preset=None, recipes={})
         cls = classes[method]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,11 @@ if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
 
 
-@dataclass(frozen=True)
-class RunSpec:
-    """Method, dataset and backbone are names of plugins, or objects that were made elsewhere, e.g. in a notebook."""
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What the runs of a grid have in common."""
 
-    method: str | Method
-    dataset: str | Dataset = "scenes"  # a name may be NAME or NAME:VARIANT
-    backbone: str | Backbone = "tiny"
     prompt: str = "photo"
-    seed: int = 0
     order: str = "shuffled"
     limit: int | None = None  # the first so many images of the ordered stream
     settings: Mapping[str, Any] = field(default_factory=dict)  # hyper-parameter -> value, or its text
@@ -33,6 +29,19 @@ class RunSpec:
     random_weights: bool = False  # the backbone's architecture, untrained
     pack: Path | None = None  # features from a file, in place of dataset and backbone
     empty_classes: metrics.Empty = "skip"
+
+    def cell(self, method: str | Method, dataset: str | Dataset, backbone: str | Backbone, seed: int) -> RunSpec:
+        return RunSpec(method, dataset, backbone, seed, **{f.name: getattr(self, f.name) for f in fields(RunOptions)})
+
+
+@dataclass(frozen=True)
+class RunSpec(RunOptions):
+    """One run. Method, dataset and backbone are names of plugins, or objects that were made elsewhere."""
+
+    method: str | Method
+    dataset: str | Dataset = "scenes"  # a name may be NAME or NAME:VARIANT
+    backbone: str | Backbone = "tiny"
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.dataset, str):
