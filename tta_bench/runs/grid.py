@@ -36,8 +36,8 @@ def plan(
     seeds: Sequence[int],
     shared: RunOptions,
 ) -> list[RunSpec]:
-    """The grid's cells. Of the shared settings, preset and views each method takes those that it has; what concerns none
-    of them is a mistake."""
+    """The grid's cells. Of the shared settings, preset and views each method takes those that it has; what concerns
+    none of them is a mistake."""
     named = list(bench.registry.names("methods")) if list(methods) == [ALL] else list(methods)
     if shared.pack is not None:
         datasets, backbones = ["pack"], ["pack"]  # the pack knows its own names
