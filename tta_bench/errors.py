@@ -6,6 +6,12 @@ import difflib
 from collections.abc import Iterable
 
 
+def counted(number: int, thing: str) -> str:
+    """For messages: "1 class", "2 classes", "5,000 images"."""
+    plural = f"{thing}es" if thing.endswith(("s", "x", "ch", "sh")) else f"{thing}s"
+    return f"{number:,} {thing if number == 1 else plural}"
+
+
 class TTABenchError(Exception):
     """Something that the user can mend; its message is all that they need to see."""
 

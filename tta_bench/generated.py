@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tta_bench.errors import BadData, UsageError
+from tta_bench.errors import BadData, UsageError, counted
 from tta_bench.interfaces import Preprocess
 from tta_bench.pixels.operations import decode, resize_centre_crop, to_tensor
 from tta_bench.system.files import digest
@@ -69,8 +69,9 @@ class Generated:
             mine = re.compile(re.escape(stem.name) + r"_\d+")
             found = [f for f in beside.iterdir() if f.suffix.lower() in SUFFIXES and mine.fullmatch(f.stem)]
         if len(found) < self.n:
+            wanted = f"{self.n} {'is' if self.n == 1 else 'are'} wanted"
             raise BadData(
-                f"{self.folder}: {len(found)} generated images of '{image_id}', but {self.n} are wanted "
+                f"{self.folder}: {counted(len(found), 'generated image')} of '{image_id}', but {wanted} "
                 f"({stem}/<k>.png or {stem}_<k>.png; --set generated_count={len(found) or 'N'} takes fewer)"
             )
         return sorted(found, key=_number)[: self.n]
