@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -157,9 +158,8 @@ class Registry:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a plugin may raise anything on import, SystemExit included
-                raise PluginError(
-                    f"plugin {plugin.entry_point} ({plugin.origin}) can't be loaded: {_one_line(error)}"
-                ) from error
+                reason = _one_line(error, _source_file(plugin.module))
+                raise PluginError(f"plugin {plugin.entry_point} ({plugin.origin}) can't be loaded: {reason}") from error
         return self._loaded[plugin.module]
 
     def _register(self, module: ModuleType, name: str) -> None:
@@ -176,7 +176,13 @@ class Registry:
         offers: list[Any] = []
         for implementation in hook.get_hookimpls():
             if implementation.plugin is module:
-                offers += implementation.function()
+                try:
+                    offers += implementation.function()
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
+                    reason = _one_line(error, getattr(module, "__file__", None))
+                    raise PluginError(f"{module.__name__}: ttabench_{kind} fails: {reason}") from error
         for cls in offers:
             if not isinstance(getattr(cls, "name", None), str):
                 raise PluginError(f"{module.__name__}: {cls!r} has no `name`")
@@ -219,7 +225,7 @@ class Registry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise PluginError(f"--plugin {file} can't be loaded: {_one_line(error)}") from error
+            raise PluginError(f"--plugin {file} can't be loaded: {_one_line(error, file)}") from error
         plugins = [
             Plugin(kind, cls.name, module_name, str(file), "") for kind in KINDS for cls in self._offers(kind, module)
         ]
@@ -246,10 +252,34 @@ def _labels(plugin: Plugin) -> set[str]:
     return {plugin.name, plugin.entry_point, plugin.distribution} - {""}
 
 
-def _one_line(error: BaseException) -> str:
-    where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+def own_line(error: BaseException, module_file: str | Path | None) -> str:
+    """Where in a plugin's own file an error comes from: "my_method.py, line 17"; "" if it never was there.
+
+    That is the innermost frame in that file: what the author can look at, wherever the library below it gave up.
+    """
+    if module_file is None:
+        return ""
+    file, raised = Path(module_file).resolve(), error
+    while True:
+        frames = traceback.walk_tb(raised.__traceback__)
+        lines = [line for frame, line in frames if _is_file(frame.f_code.co_filename, file)]
+        if isinstance(raised, SyntaxError) and raised.lineno and _is_file(raised.filename or "", file):
+            lines.append(raised.lineno)
+        if lines:
+            return f"{file.name}, line {lines[-1]}"
+        if raised.__cause__ is None:
+            return ""
+        raised = raised.__cause__  # somebody has caught it and said it in other words
+
+
+def _is_file(name: str, file: Path) -> bool:
+    return name.endswith(file.name) and Path(name).resolve() == file  # most frames are ruled out by their name
+
+
+def _one_line(error: BaseException, file: str | Path | None) -> str:
     text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
-    return f"{type(error).__name__}: {text}{where}" if text else type(error).__name__
+    where = own_line(error, file)
+    return f"{type(error).__name__}{f': {text}' if text else ''}{f' ({where})' if where else ''}"
 
 
 def _source_file(module: str) -> Path | None:
