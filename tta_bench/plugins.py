@@ -262,18 +262,14 @@ def own_line(error: BaseException, module_file: str | Path | None) -> str:
     file, raised = Path(module_file).resolve(), error
     while True:
         frames = traceback.walk_tb(raised.__traceback__)
-        lines = [line for frame, line in frames if _is_file(frame.f_code.co_filename, file)]
-        if isinstance(raised, SyntaxError) and raised.lineno and _is_file(raised.filename or "", file):
+        lines = [line for frame, line in frames if Path(frame.f_code.co_filename).resolve() == file]
+        if isinstance(raised, SyntaxError) and raised.lineno and Path(raised.filename or "").resolve() == file:
             lines.append(raised.lineno)
         if lines:
-            return f"{file.name}, line {lines[-1]}"
+            return f"{Path(module_file).name}, line {lines[-1]}"
         if raised.__cause__ is None:
             return ""
         raised = raised.__cause__  # somebody has caught it and said it in other words
-
-
-def _is_file(name: str, file: Path) -> bool:
-    return name.endswith(file.name) and Path(name).resolve() == file  # most frames are ruled out by their name
 
 
 def _one_line(error: BaseException, file: str | Path | None) -> str:

@@ -256,6 +256,26 @@ def test_every_check_has_a_planted_fault() -> None:
     assert {check for _, check in planted.args[1]} == set(kit.CHECKS)
 
 
+class CanNotBeTuned(Good):
+    @property
+    def start_embedding(self) -> Tensor:
+        raise UsageError("the prompts of this kind of text tower can't be tuned")
+
+    def init_context(self, words: str) -> Tensor:
+        return self.start_embedding
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        return normalize(torch.stack([Good.init_context(self, text).mean(0) for text in texts]), dim=-1)
+
+
+def test_what_does_not_apply_counts_against_nobody() -> None:
+    examination = kit.examine(CanNotBeTuned)
+    assert examination.passed
+    assert {v.check: v.reason for v in examination.verdicts if v.skipped} == {
+        "a context of words is the words": "the prompts of this kind of text tower can't be tuned"
+    }
+
+
 def test_an_untrained_backbone_that_does_not_say_so() -> None:
     class Hides(Good):
         @classmethod

@@ -244,7 +244,6 @@ class HasLostASource(Good):
     [
         (NamesAClassTwice, "class names are unique"),
         (HasAnEmptyName, "class names are unique"),
-        (HasNoImages, "ids are unique texts"),
         (RepeatsAnId, "ids are unique texts"),
         (CountsInsteadOfNaming, "ids are unique texts"),
         (NamesTheMachine, "ids are unique texts"),
@@ -279,6 +278,11 @@ def test_the_kit_has_nothing_against_a_good_one(tmp_path: Path) -> None:
     examination = kit.examine(Good, tmp_path)
     assert [v for v in examination.verdicts if not v.passed or v.skipped] == []
     assert examination.remark == "6 images, 2 classes"
+
+
+def test_an_empty_dataset_gets_one_verdict(tmp_path: Path) -> None:
+    (verdict,) = kit.examine(HasNoImages, tmp_path).verdicts
+    assert (verdict.check, verdict.passed) == ("it has images", False)
 
 
 def test_every_check_has_a_planted_fault() -> None:

@@ -49,9 +49,9 @@ def test_a_file_that_does_not_even_compile(tmp_path: Path) -> None:
 
 
 def test_a_symlink_leads_to_the_same_file(tmp_path: Path) -> None:
-    link = tmp_path / "test_own_line.py"
+    link = tmp_path / "link.py"
     link.symlink_to(__file__)
-    assert own_line(caught(helper), link).startswith("test_own_line.py, line ")
+    assert own_line(caught(helper), link).startswith("link.py, line ")
 
 
 def test_counted() -> None:

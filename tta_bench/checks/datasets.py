@@ -101,8 +101,6 @@ def _class_names(opened: Opened) -> str:
 
 
 def _ids(opened: Opened) -> str:
-    if not opened.samples:
-        return "it has no images"
     places: dict[str, int] = {}
     root = str(opened.root.resolve())
     for i, sample in enumerate(opened.samples):
@@ -200,7 +198,7 @@ def _fingerprint_stable(opened: Opened) -> str:
 def _fingerprint_sensitive(opened: Opened) -> str:
     """A variant with other images must have another fingerprint; one with other labels only need not."""
     compared = False
-    for variant in DatasetExtras.of(opened.cls).variants:
+    for variant in DatasetExtras.of(opened.dataset).variants:
         try:
             other = opened.cls.open(opened.root, variant)
         except (DataMissing, BadData):
@@ -264,14 +262,17 @@ def examine(cls: type[Dataset], root: Path, variant: str = "default") -> Examina
     try:
         with counting_decoded_images() as decoded:
             dataset = cls.open(root, variant)
-            count = len(dataset)
+            count, classes = len(dataset), len(dataset.class_names)
             opened = Opened(cls, root, variant, dataset, len(decoded))
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
         examination.verdicts.append(Verdict("it opens", False, blame(error, cls)))
         return examination
-    examination.remark = f"{counted(count, 'image')}, {counted(len(dataset.class_names), 'class')}"
+    examination.remark = f"{counted(count, 'image')}, {counted(classes, 'class')}"
+    if not count:
+        examination.verdicts.append(Verdict("it has images", False, "there is nothing to measure"))
+        return examination
     examination.judge(CHECKS, opened, cls)
     if examination.passed:
         examination.notes += _notes(opened)

@@ -161,9 +161,11 @@ def _docs_in(file: Path, class_name: str) -> dict[str, str]:
 
 
 def _describe_dataset(cls: type[Dataset], found: Description, root: Path) -> None:
-    found.variants = list(DatasetExtras.of(cls).variants)
+    if isinstance(getattr(cls, "variants", None), tuple | list):  # a property needs the opened dataset
+        found.variants = list(DatasetExtras.of(cls).variants)
     try:
         dataset = cls.open(root)
+        found.variants = list(DatasetExtras.of(dataset).variants)
         found.offers.append(f"{counted(len(dataset), 'image')}, {counted(len(dataset.class_names), 'class')}")
         found.needs.append(f"files below {root}, which are there" if _needs_files(cls) else "no files")
     except TTABenchError as error:
