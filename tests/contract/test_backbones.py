@@ -299,7 +299,7 @@ def test_what_loading_raises_is_a_verdict_and_missing_weights_are_not() -> None:
 
     (verdict,) = kit.examine(Exits).verdicts
     assert verdict.reason.startswith("SystemExit: no GPU found (test_backbones.py, line ")
-    with pytest.raises(WeightsMissing):
+    with pytest.raises(WeightsMissing, match=r"not here\nOr check the architecture without them: --random-weights"):
         kit.examine(LacksWeights)
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tta_bench.checks.verdicts import CannotTell, Checks, Examination, Verdict, blame
-from tta_bench.errors import TTABenchError, UsageError
+from tta_bench.errors import TTABenchError, UsageError, WeightsMissing
 from tta_bench.interfaces import Backbone, BackboneExtras, Preprocess, PromptTunable
 
 DEVICE = "cpu"
@@ -309,6 +309,10 @@ def examine(cls: type[Backbone], weights: Path | None = None, random_weights: bo
     examination = Examination(f"backbones.{cls.name}", UNTRAINED if random_weights else "")
     try:
         loaded = Loaded(cls, weights, random, load(cls, weights, random))
+    except WeightsMissing as error:
+        if BackboneExtras.of(cls).random is None:
+            raise
+        raise WeightsMissing(f"{error}\nOr check the architecture without them: --random-weights") from error
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
