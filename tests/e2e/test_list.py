@@ -95,7 +95,7 @@ def test_a_dataset(invoke: Invoke) -> None:
     assert "600 images, 24 classes" in scenes
     assert "no files" in scenes
     assert "`ttabench data get voc2007` downloads it" in invoke("list", "datasets", "voc2007").out
-    assert "default (default), corrupt" in invoke("list", "datasets", "toy", "--plugin", str(TOY)).out
+    assert "  default, corrupt\n" in invoke("list", "datasets", "toy", "--plugin", str(TOY)).out
 
 
 def test_a_backbone(invoke: Invoke) -> None:

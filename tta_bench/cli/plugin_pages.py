@@ -27,8 +27,8 @@ def print_description(found: Description) -> None:
     _section(console, "views (--recipe ROLE=RECIPE)", found.recipes.items())
     presets = [(name, _preset(found, name)) for name in dict.fromkeys([*found.presets, *found.preset_recipes])]
     _section(console, "presets (--preset NAME)", presets)
-    default = [f"{name} (default)" if i == 0 else name for i, name in enumerate(found.variants)]
-    _section(console, f"variants (--dataset {found.name}:VARIANT)", [(", ".join(default),)] if default else [])
+    variants = [(", ".join(found.variants),)] if found.variants else []
+    _section(console, f"variants (--dataset {found.name}:VARIANT; the first is the default)", variants)
     _section(console, "has", [(text,) for text in found.offers])
     _section(console, "needs", [(text,) for text in found.needs])
 
