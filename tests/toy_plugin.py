@@ -36,6 +36,7 @@ class Toy:
     """Noise images with a tint for each label. Variant `corrupt` has one image that can't be decoded."""
 
     name: ClassVar[str] = "toy"
+    variants = ("default", "corrupt")
     class_names = CLASSES
 
     def __init__(self, variant: str) -> None:
@@ -44,14 +45,16 @@ class Toy:
 
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
-        if variant not in ("default", "corrupt"):
-            raise UnknownName("variant of toy", variant, ("default", "corrupt"))
+        if variant not in cls.variants:
+            raise UnknownName("variant of toy", variant, cls.variants)
         return cls(variant)
 
     def __len__(self) -> int:
         return 24
 
     def __getitem__(self, i: int) -> Sample:
+        if not 0 <= i < len(self):
+            raise IndexError(i)
         labels = (seeded(f"labels/{i}").random(4) < 0.5).astype(np.int8)
         return Sample(f"toy-{i:03d}", lambda: self._image(i, labels), labels)
 
@@ -91,7 +94,7 @@ class ToyCLIP:
         return normalize(torch.stack([self._letters(text).mean(0) for text in texts]), dim=-1)
 
     def _letters(self, text: str) -> Tensor:
-        return self.letters[[ord(c) % 128 for c in text]]
+        return self.letters[[ord(c) % 128 for c in text or " "]]  # without a letter there would be no mean
 
     def init_context(self, words: str) -> Tensor:
         return self._letters(words)

@@ -16,6 +16,7 @@ from tta_bench.interfaces import Preprocess
 from tta_bench.pixels.decode import decode
 from tta_bench.pixels.resize import resize_centre_crop, to_tensor
 from tta_bench.system.files import digest
+from tta_bench.system.text import counted
 
 NO_IMAGES = "difftpt needs generated images: --set generated=DIR names their folder (docs/prompts.md shows its layout)"
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
@@ -70,8 +71,9 @@ class Generated:
             mine = re.compile(re.escape(stem.name) + r"_\d+")
             found = [f for f in beside.iterdir() if f.suffix.lower() in SUFFIXES and mine.fullmatch(f.stem)]
         if len(found) < self.n:
+            wanted = f"{self.n} {'is' if self.n == 1 else 'are'} wanted"
             raise BadData(
-                f"{self.folder}: {len(found)} generated images of '{image_id}', but {self.n} are wanted "
+                f"{self.folder}: {counted(len(found), 'generated image')} of '{image_id}', but {wanted} "
                 f"({stem}/<k>.png or {stem}_<k>.png; --set generated_count={len(found) or 'N'} takes fewer)"
             )
         return sorted(found, key=_number)[: self.n]

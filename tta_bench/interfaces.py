@@ -380,5 +380,10 @@ Extras = TypeVar("Extras")
 
 def _extras(kind: type[Extras], thing: object) -> Extras:
     """The declared optional members that `thing` has."""
-    names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]  # only called with dataclasses
-    return kind(**{name: getattr(thing, name) for name in names if hasattr(thing, name)})
+    found = {}
+    for f in dataclasses.fields(kind):  # type: ignore[arg-type]  # only called with dataclasses
+        try:
+            found[f.name] = getattr(thing, f.name)
+        except (AttributeError, UsageError):  # a property that refuses, e.g. for a tower whose prompts can't be tuned
+            continue
+    return kind(**found)

@@ -10,20 +10,20 @@ import ast
 import importlib
 import importlib.metadata
 import importlib.util
-import inspect
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pluggy
 
 from tta_bench import hookspecs
 from tta_bench.errors import PluginError, UnknownName, UsageError
+from tta_bench.system.code import BUILT_IN, Origin, own_line
 from tta_bench.system.files import digest, file_digest
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["methods", "datasets", "backbones"]
 KINDS: tuple[Kind, ...] = ("methods", "datasets", "backbones")
-BUILT_IN = "ttabench"
 
 
 @dataclass(frozen=True)
@@ -59,18 +58,6 @@ class Plugin:
         except (OSError, SyntaxError, ValueError):
             return ""
         return (doc or "").partition("\n")[0]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Whose code something is."""
-
-    label: str  # distribution and version, the loose file's name, or "notebook"
-    source: str = ""  # digest of the code; empty for a built-in, whose own version counts
-
-    @property
-    def built_in(self) -> bool:
-        return not self.source
 
 
 class Registry:
@@ -182,9 +169,8 @@ class Registry:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a plugin may raise anything on import, SystemExit included
-                raise PluginError(
-                    f"plugin {plugin.entry_point} ({plugin.origin}) can't be loaded: {_one_line(error)}"
-                ) from error
+                reason = _one_line(error, _source_file(plugin.module))
+                raise PluginError(f"plugin {plugin.entry_point} ({plugin.origin}) can't be loaded: {reason}") from error
         return self._loaded[plugin.module]
 
     def _register(self, module: ModuleType, name: str) -> None:
@@ -201,7 +187,13 @@ class Registry:
         offers: list[Any] = []
         for implementation in hook.get_hookimpls():
             if implementation.plugin is module:
-                offers += implementation.function()
+                try:
+                    offers += implementation.function()
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
+                    reason = _one_line(error, getattr(module, "__file__", None))
+                    raise PluginError(f"{module.__name__}: ttabench_{kind} fails: {reason}") from error
         for cls in offers:
             if not isinstance(getattr(cls, "name", None), str):
                 raise PluginError(f"{module.__name__}: {cls!r} has no `name`")
@@ -245,7 +237,7 @@ class Registry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise PluginError(f"--plugin {file} can't be loaded: {_one_line(error)}") from error
+            raise PluginError(f"--plugin {file} can't be loaded: {_one_line(error, file)}") from error
         plugins = [
             Plugin(kind, cls.name, module_name, str(file), "") for kind in KINDS for cls in self._offers(kind, module)
         ]
@@ -272,10 +264,10 @@ def _labels(plugin: Plugin) -> set[str]:
     return {plugin.name, plugin.entry_point, plugin.distribution} - {""}
 
 
-def _one_line(error: BaseException) -> str:
-    where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+def _one_line(error: BaseException, file: str | Path | None) -> str:
     text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
-    return f"{type(error).__name__}: {text}{where}" if text else type(error).__name__
+    where = own_line(error, file)
+    return f"{type(error).__name__}{f': {text}' if text else ''}{f' ({where})' if where else ''}"
 
 
 def _source_file(module: str) -> Path | None:
@@ -300,40 +292,6 @@ def _source_digest(module: str) -> str:
     """Of the module's source file, or where it has none (an extension) of its name: then only a version can tell."""
     file = _source_file(module)
     return digest(f"no source: {module}") if file is None else file_digest(file)
-
-
-def origin_of(thing: object) -> Origin:
-    """Whose code an object is that did not come through the registry: the source of its class counts."""
-    cls = type(thing)
-    if cls.__module__.startswith("tta_bench."):
-        return Origin(f"{BUILT_IN} {importlib.metadata.version(BUILT_IN)}")
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    if file is not None and Path(file).is_file():
-        return Origin(Path(file).name, file_digest(Path(file)))
-    outside = [c for c in cls.__mro__ if not c.__module__.startswith(("tta_bench.", "builtins", "abc", "typing"))]
-    return Origin("notebook", digest([_class_source(c) for c in outside]))
-
-
-def _class_source(cls: type) -> list[str]:
-    """The text of its functions (a notebook knows no text of a whole class), or where none is kept their byte code."""
-    functions = sorted((name, f) for name, f in vars(cls).items() if isinstance(f, FunctionType))
-    return [cls.__qualname__, *(f"{name}: {_function_source(f)}" for name, f in functions)]
-
-
-def _function_source(function: FunctionType) -> str:
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return repr(_code(function.__code__))
-
-
-def _code(code: CodeType) -> tuple[object, ...]:
-    constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
-    return code.co_code, constants, code.co_names
-
-
-def own_line(error: BaseException, module_file: str | None) -> str:
-    return ""
 
 
 def only_from_environment() -> list[str] | None:

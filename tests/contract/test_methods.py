@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -20,6 +21,7 @@ from tta_bench.plugins import Registry
 def test_every_method_conforms(name: str) -> None:
     examination = conformance.examine(Registry().method(name))
     assert [v for v in examination.verdicts if not v.passed] == []
+    assert examination.notes == []  # a built-in returns logits, so nothing is odd about its scores
 
 
 @dataclass
@@ -130,6 +132,62 @@ def test_the_kit_notices(method: type[Method], check: str) -> None:
     verdicts = {v.check: v for v in conformance.examine(method).verdicts}
     assert not verdicts[check].passed
     assert verdicts[check].reason
+
+
+def test_every_check_has_a_planted_fault_or_is_another_world_for_the_same_one() -> None:
+    planted = next(m for m in test_the_kit_notices.pytestmark if m.name == "parametrize")  # type: ignore[attr-defined]
+    worlds = {"scores on structured features", "original view only", "1 view", "5 views"}
+    worlds |= {"duplicate classes", "50 identical regions", "all images equal"}
+    assert {check for _, check in planted.args[1]} | worlds == set(conformance.CHECKS)
+
+
+class ReturnsProbabilities(Bad):
+    def fault(self, x: Observation, scores: Tensor) -> Tensor:
+        return (50 * scores).softmax(-1)
+
+
+class IgnoresTheImage(Bad):
+    def fault(self, x: Observation, scores: Tensor) -> Tensor:
+        return self.task.text.sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("method", "note"), [(ReturnsProbabilities, "sum to 1"), (IgnoresTheImage, "every image gets the same scores")]
+)
+def test_odd_scores_are_a_note_and_no_failure(method: type[Method], note: str) -> None:
+    examination = conformance.examine(method)
+    assert examination.passed
+    assert [note in line for line in examination.notes] == [True]
+
+
+class Exits(Bad):
+    def fault(self, x: Observation, scores: Tensor) -> Tensor:
+        raise SystemExit("no GPU\nfound")
+
+
+class FailsInALibrary(Bad):
+    def fault(self, x: Observation, scores: Tensor) -> Tensor:
+        return torch.nn.functional.normalize(scores, dim=7)
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"), [(Exits, "SystemExit: no GPU found"), (FailsInALibrary, "IndexError: Dimension out of range")]
+)
+def test_whatever_a_method_raises_is_a_verdict_with_its_own_file_and_line(method: type[Method], reason: str) -> None:
+    verdict = {v.check: v for v in conformance.examine(method).verdicts}["deterministic"]
+    line = inspect.getsourcelines(method)[1] + 2
+    assert verdict.reason.startswith(reason)
+    assert verdict.reason.endswith(f"(test_methods.py, line {line})")
+
+
+class Interrupts(Bad):
+    def fault(self, x: Observation, scores: Tensor) -> Tensor:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_is_no_verdict() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        conformance.examine(Interrupts)
 
 
 def test_check_on_the_command_line(invoke: Invoke) -> None:

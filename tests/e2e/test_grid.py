@@ -69,7 +69,7 @@ def test_a_single_run_that_crashes_is_an_error(invoke: Invoke, tmp_path: Path) -
     result = invoke("run", "-m", "mine", "--plugin", str(plugin), *TOYS)
     assert result.code == 1
     assert "ZeroDivisionError" in result.err
-    assert "mine.py, line 19" in result.err
+    assert "mine.py, line 21" in result.err
 
 
 def test_a_plugin_that_can_not_be_loaded_fails_its_own_cells_only(invoke: Invoke, tmp_path: Path) -> None:

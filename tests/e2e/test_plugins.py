@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import TOY, Invoke
-from tta_bench import plugins
 from tta_bench.errors import PluginError, UnknownName
 from tta_bench.plugins import Registry, get_backbone, get_dataset, get_method
 
@@ -152,7 +151,7 @@ def test_names_from_outside() -> None:
 
 def test_an_entry_point_is_a_module_and_nothing_else() -> None:
     """Every built-in is declared as an outsider would: one line in pyproject.toml."""
-    built_in = [p for p in Registry().plugins() if p.distribution == plugins.BUILT_IN]
+    built_in = [p for p in Registry().plugins() if p.distribution == "ttabench"]
     assert built_in
     for plugin in built_in:
         assert EntryPoint(plugin.entry_point, plugin.module, "ttabench").module == plugin.module

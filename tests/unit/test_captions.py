@@ -222,7 +222,7 @@ def test_the_recipe_stands_for_what_is_in_the_folder(tmp_path: Path) -> None:
 
 def test_bad_folders(tmp_path: Path) -> None:
     draw(tmp_path / "few" / "x_0.png", 9)
-    with pytest.raises(BadData, match="1 generated images of 'x', but 63 are wanted"):
+    with pytest.raises(BadData, match="1 generated image of 'x', but 63 are wanted"):
         levels(Generated(63, str(tmp_path / "few")), "x")
     with pytest.raises(BadData, match="0 generated images of 'z'"):
         levels(Generated(1, str(tmp_path / "few")), "z")

@@ -302,3 +302,37 @@ def test_unusable_input_is_refused(measure: Any, scores: Array, labels: Array, m
 def test_metrics_import_neither_torch_nor_sklearn() -> None:
     code = "import sys, tta_bench.metrics; sys.exit(bool({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---- oddities
+
+
+def test_ordinary_scores_are_not_odd() -> None:
+    rng = np.random.default_rng(0)
+    assert metrics.oddities(rng.normal(size=(20, 5)).astype(np.float32)) == []
+    assert metrics.oddities(rng.random((20, 5))) == []  # in [0, 1], but they are not shares of one image
+    assert metrics.oddities(np.log(metrics.softmax(rng.normal(size=(20, 5))))) == []
+
+
+def test_odd_scores_get_a_sentence_each() -> None:
+    logits = np.random.default_rng(0).normal(size=(20, 5))
+    probabilities = metrics.softmax(logits).astype(np.float32)
+    assert ["sum to 1" in sentence for sentence in metrics.oddities(probabilities)] == [True]
+    assert ["every image gets the same" in s for s in metrics.oddities(np.tile(logits[:1], (20, 1)))] == [True]
+    assert ["equal for all classes" in s for s in metrics.oddities(np.tile(logits[:, :1], (1, 5)))] == [True]
+    assert ["all scores are equal" in s for s in metrics.oddities(np.zeros((20, 5)))] == [True]
+    both = metrics.oddities(np.tile(probabilities[:1], (20, 1)))
+    assert len(both) == 2
+    assert all("mAP" in sentence for sentence in both)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1), (5,)])
+def test_where_nothing_can_be_odd(shape: tuple[int, ...]) -> None:
+    assert metrics.oddities(np.ones(shape)) == []
+
+
+def test_one_class_or_one_image_is_no_oddity_of_the_method() -> None:
+    rng = np.random.default_rng(0)
+    assert metrics.oddities(rng.normal(size=(9, 1))) == []
+    assert metrics.oddities(rng.normal(size=(1, 9))) == []
+    assert metrics.oddities(np.full((3, 2), np.nan)) == []  # worse than odd, and said elsewhere

@@ -11,26 +11,21 @@ import functools
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from tta_bench import metrics
+from tta_bench.checks.verdicts import Checks, Examination
 from tta_bench.interfaces import Method, Observation, Task
 
 DIM = 32
 IMAGES = 24
 VIEWS_AT_MOST = 31
 TOLERANCE = 2e-3  # of a permuted sum of float32, amplified by the logit scale and by g / (|g| + eps)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    check: str
-    passed: bool
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -254,7 +249,7 @@ def _fields_are_data(make: Make) -> str:
     return ""
 
 
-CHECKS: Mapping[str, Callable[[Make], str]] = {
+CHECKS: Checks[Make] = {
     "hyper-parameters are plain data": _fields_are_data,
     "scores on structured features": lambda make: _well_formed(make, World()),
     "scores on random features": lambda make: _well_formed(make, World(structured=False)),
@@ -285,24 +280,14 @@ class _Same(World):
             yield _Watched(i, first.image, first.views, first.load_pixels)
 
 
-@dataclass
-class Examination:
-    """All verdicts on one method."""
-
-    method: str
-    verdicts: list[Verdict] = field(default_factory=list)
-
-    @property
-    def passed(self) -> bool:
-        return all(verdict.passed for verdict in self.verdicts)
-
-
 def examine(cls: type[Method]) -> Examination:
-    examination = Examination(cls.name)
-    for name, check in CHECKS.items():
-        try:
-            reason = check(cls)
-        except Exception as error:  # whatever a method raises is a verdict on it
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        examination.verdicts.append(Verdict(name, not reason, reason))
+    examination = Examination(f"methods.{cls.name}")
+    examination.judge(CHECKS, cls, cls)
+    if examination.passed:
+        examination.notes += _oddities(cls)
     return examination
+
+
+def _oddities(make: Make) -> list[str]:
+    """What is odd about the scores of a method that is otherwise sound."""
+    return metrics.oddities(make().finish(scores_of(make(), World())).numpy())

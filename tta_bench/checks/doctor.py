@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from tta_bench.checks.verdicts import blame
 from tta_bench.errors import TTABenchError
 from tta_bench.plugins import Registry
 from tta_bench.system import paths, provenance
+from tta_bench.system.text import counted
 
 
 @dataclass(frozen=True)
@@ -20,37 +21,31 @@ class Finding:
     topic: str
     value: str
     ok: bool = True
+    group: Literal["versions", "plugins", "machine"] = "machine"
+
+    @property
+    def as_json(self) -> dict[str, str | bool]:
+        return {"topic": self.topic, "value": self.value, "ok": self.ok}
 
 
-def examine(registry: Registry, as_json: bool, backbones: Sequence[str] = ("tiny",)) -> None:
-    """Prints what was found; exits with 1 if something is wrong."""
+def examine(registry: Registry, backbones: Sequence[str] = ("tiny",)) -> list[Finding]:
+    """Everything that was looked at."""
     findings = [*_versions(), *_plugins(registry), *_folders(), _device()]
-    findings += [_backbone(registry, name) for name in backbones]
-    if as_json:
-        print(json.dumps([vars(f) for f in findings], indent=1))
-    else:
-        from rich.console import Console
-
-        console = Console(highlight=False, soft_wrap=True)
-        for finding in findings:
-            mark = "[green]ok[/]  " if finding.ok else "[red]BAD[/] "
-            console.print(mark, end="")
-            console.print(f"{finding.topic:<22} {finding.value}", markup=False)
-    if not all(f.ok for f in findings):
-        sys.exit(1)
+    return findings + [_backbone(registry, name) for name in backbones]
 
 
 def _versions() -> list[Finding]:
-    return [Finding(name, version, version != "not installed") for name, version in provenance.versions().items()]
+    found = provenance.versions().items()
+    return [Finding(name, version, version != "not installed", "versions") for name, version in found]
 
 
 def _plugins(registry: Registry) -> list[Finding]:
     failures = registry.failures()
     findings = [
-        Finding(plugin.entry_point, failures.get(plugin, plugin.origin), plugin not in failures)
+        Finding(plugin.entry_point, failures.get(plugin, plugin.origin), plugin not in failures, "plugins")
         for plugin in registry.plugins()
     ]
-    return findings + [Finding("plugin", warning, False) for warning in registry.warnings]
+    return findings + [Finding("plugin", warning, False, "plugins") for warning in registry.warnings]
 
 
 def _folders() -> list[Finding]:
@@ -75,7 +70,8 @@ def _device() -> Finding:
 
     name = "cuda" if torch.cuda.is_available() else "cpu"
     found = provenance.hardware(name)
-    return Finding("device", f"{name}: {found.get('accelerator', found['processor'])}, {found['threads']} threads")
+    chip = found.get("accelerator", found["processor"])
+    return Finding("device", f"{name}: {chip}, {counted(found['threads'], 'thread')}")
 
 
 def _backbone(registry: Registry, name: str) -> Finding:
@@ -87,7 +83,11 @@ def _backbone(registry: Registry, name: str) -> Finding:
     try:
         deviation = reference.deviation(cls.load("cpu"), registry)
     except TTABenchError as error:
-        return Finding(topic, str(error), False)
+        return Finding(topic, " ".join(str(error).split()), False)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin may raise anything
+        return Finding(topic, blame(error, cls), False)
     if deviation is None:
         return Finding(topic, "weights load; no reference similarities are stored for it")
     verdict = "as they should be" if deviation <= reference.TOLERANCE else "NOT what they should be"

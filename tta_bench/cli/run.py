@@ -153,7 +153,7 @@ def line(record: RunRecord, already: bool) -> str:
     cost = "done before, nothing to do" if already else f"{record.speed['images_per_s']:,.0f} images/s"
     empty = int(record.metrics.get("classes_without_positives") or 0)
     treatment = {"skip": "left out", "zero": "counted as 0"}[record.protocol.parts["empty_classes"]]
-    note = f", {counted(empty, 'class', 'classes')} without positives {treatment}" if empty else ""
+    note = f", {counted(empty, 'class')} without positives {treatment}" if empty else ""
     untrained = " (untrained: the numbers mean nothing)" if record.random_weights else ""
     partial = record.dataset_size is not None and record.n < record.dataset_size
     images = f"{record.n:,} of {record.dataset_size:,} images" if partial else f"{record.n:,} images"

@@ -25,8 +25,8 @@ from tta_bench.interfaces import (
     PromptTunable,
     ViewRecipe,
 )
-from tta_bench.plugins import Origin
 from tta_bench.prompts.sets import PromptSet
+from tta_bench.system.code import Origin
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_bench.errors import BadData
+from tta_bench.system.text import counted
 
 Scores: TypeAlias = npt.NDArray[np.floating[Any]]
 Labels: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -124,7 +125,27 @@ def summary(scores: Scores, labels: Labels, empty: Empty = "skip", ap: Floats | 
 
 
 def oddities(scores: Scores) -> list[str]:
-    return []
+    """A sentence for each way in which scores [N, C] look like something that the tables were not made for."""
+    scores = np.asarray(scores, dtype=np.float64)
+    if scores.ndim != 2 or 0 in scores.shape or not np.isfinite(scores).all():
+        return []  # nothing to look at, or worse than odd
+    images, classes = scores.shape
+    if scores.size > 1 and np.ptp(scores) == 0:
+        return ["all scores are equal: they rank nothing, so neither raw nor centred mAP means anything for them"]
+    found = []
+    if classes > 1 and not np.ptp(scores, axis=1).any():
+        found.append("each image's scores are equal for all classes: centred mAP means nothing for them")
+    if images > 1 and not np.ptp(scores, axis=0).any():
+        found.append(
+            "every image gets the same scores: no class ranks its images, so neither raw nor centred mAP means "
+            "anything for them"
+        )
+    if classes > 1 and scores.min() >= 0 and np.abs(scores.sum(axis=1) - 1).max() < 1e-3:
+        found.append(
+            "each image's scores sum to 1, so they look like probabilities: centred mAP means nothing for them; "
+            "return logits"
+        )
+    return found
 
 
 def _class_mean(values: Floats, has_positives: Decisions, empty: Empty) -> float:
@@ -152,7 +173,8 @@ def _checked(scores: Scores, labels: Labels) -> Floats:
     broken = ~np.isfinite(scores)
     if broken.any():
         row, column = np.argwhere(broken)[0]
-        raise BadData(f"scores: {broken.sum()} non-finite values, the first at (row {row}, class {column}), from 0")
+        count = counted(int(broken.sum()), "non-finite value")
+        raise BadData(f"scores: {count}, the first at (row {row}, class {column}), from 0")
     return np.ascontiguousarray(scores, dtype=np.float64)
 
 
@@ -160,7 +182,7 @@ def _check_labels(shape: tuple[int, ...], labels: Labels) -> None:
     if len(shape) != 2 or labels.shape != shape:
         raise ValueError(f"scores {shape} and labels {labels.shape} must both be [images, classes]")
     if 0 in shape:
-        raise ValueError(f"nothing to measure: {shape[0]} images, {shape[1]} classes")
+        raise ValueError(f"nothing to measure: {counted(shape[0], 'image')}, {counted(shape[1], 'class')}")
     strange = labels[(labels != 1) & (labels != 0) & (labels != -1)]
     if strange.size:
         raise ValueError(f"labels must be 1, 0 or -1 (ignore), not {strange[0]}")

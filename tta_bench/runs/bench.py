@@ -16,11 +16,12 @@ import filelock
 from tta_bench import records
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.features.options import EncodingOptions
-from tta_bench.plugins import Origin, Registry, default_registry, origin_of
+from tta_bench.plugins import Registry, default_registry
 from tta_bench.records import RunRecord
 from tta_bench.runs import known
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import paths
+from tta_bench.system.code import Origin, origin_of
 from tta_bench.system.files import disk_errors
 from tta_bench.system.progress import Quiet, Reporter, Terminal
 

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 import tta_bench
 from tta_bench import records
 from tta_bench.errors import StoreError, TTABenchError
-from tta_bench.plugins import BUILT_IN, Registry
+from tta_bench.plugins import Registry
 from tta_bench.records import RunRecord
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
+from tta_bench.system.code import BUILT_IN
 from tta_bench.system.files import digest, write_atomically
 
 if TYPE_CHECKING:

@@ -26,13 +26,13 @@ from tta_bench.interfaces import (
     TextEncoder,
     ViewRecipe,
 )
-from tta_bench.plugins import Origin
 from tta_bench.records import Identity, RunRecord
 from tta_bench.runs import hyperparameters
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
+from tta_bench.system.code import Origin
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 from tta_bench.views import Original

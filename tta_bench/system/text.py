@@ -12,10 +12,11 @@ def visible(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
-def counted(count: int, singular: str, plural: str = "") -> str:
+def counted(count: int, thing: str) -> str:
     """`1 run`, `2 runs`, `1,200 images`.
 
-    >>> counted(1, "run"), counted(2, "class", "classes")
+    >>> counted(1, "run"), counted(2, "class")
     ('1 run', '2 classes')
     """
-    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+    plural = thing + ("es" if thing.endswith("s") else "s")
+    return f"{count:,} {thing if count == 1 else plural}"

@@ -1,0 +1,71 @@
+"""What the three kits of `ttabench check` have in common: verdicts, and a plugin's exceptions taken as such."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from tta_bench.system.code import own_line
+
+Subject = TypeVar("Subject")
+Checks = Mapping[str, Callable[[Subject], str]]  # each gives the reason why it failed, "" if it passed
+
+
+class CannotTell(Exception):
+    """Raised by a check that does not apply here; its message says why."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    check: str
+    passed: bool
+    reason: str = ""
+    skipped: bool = False  # it does not apply, so it counts against nobody
+
+
+@dataclass
+class Examination:
+    """All verdicts on one plugin, and what is worth knowing but no fault."""
+
+    name: str  # methods.tda
+    remark: str = ""  # what a reader must know of the circumstances, e.g. that the backbone was untrained
+    verdicts: list[Verdict] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return all(verdict.passed for verdict in self.verdicts)
+
+    def judge(self, checks: Checks[Subject], subject: Subject, cls: type) -> None:
+        """A verdict for each check of `subject`, whatever the code of `cls` raises meanwhile."""
+        for name, check in checks.items():
+            try:
+                reason = check(subject)
+                verdict = Verdict(name, not reason, reason)
+            except CannotTell as error:
+                verdict = Verdict(name, True, str(error), skipped=True)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a plugin may raise anything, SystemExit included: a verdict on it
+                verdict = Verdict(name, False, blame(error, cls))
+            self.verdicts.append(verdict)
+
+
+def blame(error: BaseException, cls: type) -> str:
+    """An exception in one line, with the plugin's own line that it comes from."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    where = next(filter(None, (own_line(error, file) for file in source_files(cls))), "")
+    return f"{text} ({where})" if where else text
+
+
+def source_files(cls: type) -> list[Path]:
+    """The files of a class and of its ancestors, its own first: its code may be inherited. Ours is not among them."""
+    files: list[Path] = []
+    for ancestor in cls.__mro__:
+        file = getattr(sys.modules.get(ancestor.__module__), "__file__", None)
+        if file and ancestor.__module__ != "tta_bench.interfaces":
+            files.append(Path(file))
+    return list(dict.fromkeys(files))
