@@ -65,7 +65,7 @@ def test_info_and_verify(pack: Path, invoke: Invoke, tmp_path: Path) -> None:
     broken.write_bytes(pack.read_bytes()[:-100])
     for arguments in (("pack", "verify"), ("pack", "info"), ("run", "--method", "clip", "--pack")):
         result = invoke(*arguments, str(broken))
-        assert result.code == 1
+        assert result.code == 2
         assert "broken.safetensors" in result.err
         assert "Traceback" not in result.err
     assert invoke("run", "--method", "clip", "--pack", str(tmp_path / "none")).code == 2

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import BackboneExtras
-from tta_bench.system.files import file_digest
+from tta_bench.system.files import file_digest, read_utf8
 
 # ---------------------------------------------------------------------------------------------------------- CuPL
 
@@ -28,8 +28,8 @@ def read_cupl(file: Path, class_names: Sequence[str]) -> list[tuple[str, ...]]:
     """CuPL's json, class -> sentences: those of every class, in the classes' order."""
     check_exists(file)
     try:
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, ValueError) as error:
+        content = json.loads(read_utf8(file))
+    except ValueError as error:
         raise BadData(f"{file}: not a json file ({error})") from error
     if not isinstance(content, dict):
         raise BadData(f"{file}: not a table of sentences by class")
