@@ -45,6 +45,9 @@ Results = Annotated[Path | None, typer.Option("--results", help="Where run recor
 DataRoot = Annotated[
     Path | None, typer.Option("--data-root", help="Where datasets are (TTABENCH_DATA).", metavar="DIR")
 ]
+DataPaths = Annotated[
+    list[str] | None, typer.Option("--data", help="An own data root for one dataset.", metavar="NAME=DIR")
+]
 DatasetName = Annotated[str, typer.Option("--dataset", "-d", help="NAME or NAME:VARIANT.", metavar="DATASET")]
 BackboneName = Annotated[str, typer.Option("--backbone", "-b", help="The backbone's name.", metavar="BACKBONE")]
 Weights = Annotated[Path | None, typer.Option("--weights", help="Weights file for the backbone.", metavar="FILE")]
@@ -87,6 +90,18 @@ def seeds(values: str | Sequence[str]) -> list[int]:
             raise UsageError(f"--seed {part}: a range goes upwards and has at most {SEEDS_AT_MOST} seeds")
         found += range(low, high + 1)
     return list(dict.fromkeys(found))
+
+
+def data_paths(values: Sequence[str]) -> dict[str, Path]:
+    """`--data NAME=DIR`: the data roots of datasets that are not under the general one."""
+    found: dict[str, Path] = {}
+    for value in values:
+        name, _, path = (part.strip() for part in value.partition("="))
+        if not name or not path:
+            raise UsageError(f"--data {value}: write NAME=DIR, for example coco2017=/mnt/coco")
+        if found.setdefault(name, Path(path).expanduser()) != Path(path).expanduser():
+            raise UsageError(f"--data {name} is given twice, and only one folder can count")
+    return found
 
 
 def choice(option: str, value: str, choices: tuple[str, ...]) -> str:
