@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.dataset_fixtures import build
-from tta_bench.interfaces import Backbone, Dataset, PromptTunable
+from tta_bench.interfaces import Backbone, Dataset, DatasetExtras, Downloadable, PromptTunable
 from tta_bench.plugins import Registry
 
 REGISTRY = Registry()
@@ -46,6 +46,24 @@ def test_samples(dataset: Dataset) -> None:
     assert image.mode == "RGB"
     assert np.array_equal(np.asarray(image), np.asarray(dataset[0].image))
     assert dataset.fingerprint
+
+
+def test_what_a_dataset_says_of_itself(dataset: Dataset) -> None:
+    extras = DatasetExtras.of(dataset)
+    assert extras.sources is not None
+    assert all(source.exists() for source in extras.sources)
+    assert extras.full_size is None or extras.full_size >= len(dataset)
+    assert extras.variants[:1] in ((), ("default",))
+
+
+def test_what_a_dataset_on_disk_says_before_it_is_opened(dataset: Dataset, tmp_path: Path) -> None:
+    cls = type(dataset)
+    if issubclass(cls, Downloadable):
+        (status,) = cls.status(tmp_path)
+        assert status.found
+        assert status.images >= len(dataset)
+    else:
+        assert DatasetExtras.of(dataset).sources == ()  # it needs no files
 
 
 def test_features_are_unit_norm_float32_whatever_the_batch(backbone: Backbone) -> None:

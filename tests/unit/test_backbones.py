@@ -172,6 +172,12 @@ def test_any_model_of_open_clip_can_be_named() -> None:
     assert OpenClipModel.named("ViT-B/32/laion2b_e16").published.architecture == "ViT-B-32"
 
 
+@pytest.mark.parametrize("spec", ["ViT-SO400M-14-SigLIP2-378/webli", "ViT-H-14-worldwide-378/metaclip2_worldwide"])
+def test_the_larger_variants_that_the_docs_name_can_be_reached(spec: str) -> None:
+    assert OpenClipModel.named(spec).config().preprocess.size == 378
+    assert f"openclip:{spec}" in (Path(__file__).parents[2] / "docs" / "backbones.md").read_text()
+
+
 def test_a_misspelt_model_or_tag_is_put_right() -> None:
     with pytest.raises(UnknownName, match=r"open_clip model 'ViT-B-61'.*ViT-B-16"):
         OpenClipModel.named("ViT-B-61/openai")
