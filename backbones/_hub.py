@@ -7,6 +7,9 @@ torch's, until there is something to download.
 from __future__ import annotations
 
 import importlib.util
+import logging
+import re
+import ssl
 import threading
 import urllib.error
 import urllib.parse
@@ -17,9 +20,13 @@ from pathlib import Path
 from huggingface_hub import constants, try_to_load_from_cache
 
 from tta_bench.errors import UsageError, WeightsMissing
+from tta_bench.system.files import file_digest
+
+log = logging.getLogger(__name__)
 
 PATIENCE = 3.0  # seconds for the host of the weights to answer
 HF_EXTRA = 'pip install "ttabench[hf]"'
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 HUB_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")  # open_clip's names where none is given
 
 
@@ -42,10 +49,29 @@ class Published:
     def cached(self) -> Path | None:
         """In the Hugging Face cache, or where open_clip and OpenAI's package keep what has an address."""
         names = (f"{Path(self.file).stem}.safetensors", self.file) if self.file else HUB_FILES
-        found = [try_to_load_from_cache(self.repository, name) for name in names] if self.repository else []
-        if self.url:
-            found.append(str(Path("~/.cache/clip").expanduser() / self.url.rpartition("/")[2]))
-        return next((Path(name) for name in found if isinstance(name, str) and Path(name).is_file()), None)
+        found = [cached_file(self.repository, name) for name in names] if self.repository else []
+        return next((file for file in found if file is not None), None) or self._cached_by_address()
+
+    def _cached_by_address(self) -> Path | None:
+        file = Path("~/.cache/clip").expanduser() / self.url.rpartition("/")[2]
+        if not self.url or not file.is_file():
+            return None
+        expected = self.url.split("/")[-2]  # OpenAI's addresses hold the sha256 of what is behind them
+        if re.fullmatch("[0-9a-f]{64}", expected) and file_digest(file) != expected:
+            log.warning(
+                "ttabench: warning: %s is not the file of %s (its sha256 differs; a download may have been cut short): "
+                "passed over, better delete it",
+                file,
+                self.url,
+            )
+            return None
+        return file
+
+
+def cached_file(repository: str, name: str) -> Path | None:
+    """A file of a repository in the Hugging Face cache."""
+    found = try_to_load_from_cache(repository, name)
+    return Path(found) if isinstance(found, str) and Path(found).is_file() else None
 
 
 def find_weights(backbone: str, published: Published) -> Path:
@@ -75,22 +101,25 @@ def unreachable(address: str) -> str | None:
     """Why the host can't be reached, or None if it answers anything at all. Takes `PATIENCE` at most."""
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
-    name = host(address)
     answer: list[str | None] = []
 
     def ask() -> None:
         try:
-            with urllib.request.urlopen(urllib.request.Request(f"https://{name}/", method="HEAD"), timeout=PATIENCE):
+            with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE):
                 answer.append(None)
         except urllib.error.HTTPError:
             answer.append(None)
+        except ValueError:
+            answer.append(f"'{address}' is no address: it must begin with https:// or http://")
         except OSError as error:
-            answer.append(f"no network: {getattr(error, 'reason', error)}")
+            reason = getattr(error, "reason", error)
+            distrusted = isinstance(reason, ssl.SSLCertVerificationError)  # so it answers; the download will say more
+            answer.append(None if distrusted else f"no network: {reason}")
 
     asking = threading.Thread(target=ask, daemon=True)  # looking up a name knows no timeout, so it is left behind
     asking.start()
     asking.join(PATIENCE + 0.2)
-    return answer[0] if answer else f"no network: {name} does not answer within {PATIENCE:.0f} s"
+    return answer[0] if answer else f"no network: {host(address)} does not answer within {PATIENCE:.0f} s"
 
 
 def host(address: str) -> str:
@@ -104,6 +133,21 @@ def missing(what: str, source: str, reason: str, note: str = "") -> WeightsMissi
         "Three ways on:\n"
         "  1. connect to the network and run the same command again\n"
         "  2. --weights FILE with these weights (.safetensors or .pt)\n"
+        "  3. --backbone tiny: embedded, no download"
+    )
+
+
+def tokenizer_missing(backbone: str, source: str, folder: Path | None, reason: str) -> WeightsMissing:
+    """`folder`: where the weights are, if they are in a file."""
+    reason = " ".join(reason.split())
+    lacking = [name for name in TOKENIZER_FILES if folder is None or not (folder / name).is_file()]
+    place = "the weights, and name those with --weights FILE" if folder is None else f"the weights, into {folder}"
+    return WeightsMissing(
+        f"the tokenizer files of {backbone} from {source} are not on this machine and can't be downloaded ({reason}).\n"
+        "Three ways on:\n"
+        "  1. connect to the network and run the same command again\n"
+        f"  2. put {' and '.join(lacking or TOKENIZER_FILES)} (and special_tokens_map.json and *.model, where the "
+        f"repository has them) beside {place}\n"
         "  3. --backbone tiny: embedded, no download"
     )
 

@@ -15,7 +15,16 @@ from typing import Any, ClassVar, Self
 import torch
 from huggingface_hub import constants
 
-from tta_bench.backbones._hub import Published, find_weights, host, missing, require_transformers, unreachable
+from tta_bench.backbones._hub import (
+    TOKENIZER_FILES,
+    Published,
+    cached_file,
+    find_weights,
+    host,
+    require_transformers,
+    tokenizer_missing,
+    unreachable,
+)
 from tta_bench.backbones._open_clip import OpenClip, dtype_of
 from tta_bench.backbones._weight_files import COUNTERS, fill, read_weights
 from tta_bench.errors import UsageError
@@ -29,6 +38,7 @@ class Pretrained(OpenClip):
     name: ClassVar[str]
     published: ClassVar[Published]
     random_weights = False  # True: the numbers mean nothing, and every record has to say so
+    sources: tuple[Path, ...] | None = None  # of untrained weights: none, they depend on torch's random numbers
 
     @classmethod
     def config(cls) -> Config:
@@ -44,7 +54,9 @@ class Pretrained(OpenClip):
         tokenizer = cls.tokenizer_for(config, file.parent)
         model = config.build()
         fill(model, tensors, file, cls.published.architecture)
-        return cls._assemble(model, tokenizer, config, device, precision, origin="weights")
+        backbone = cls._assemble(model, tokenizer, config, device, precision, origin="weights")
+        backbone.sources = (file, *tokenizer_files(config.model["text_cfg"], file.parent))
+        return backbone
 
     @classmethod
     def random(cls, device: str, precision: str = "fp32", seed: int = 0) -> Self:
@@ -148,6 +160,22 @@ def build_tokenizer(backbone: str, text: Mapping[str, Any], folder: Path | None)
 
     The latter's files are taken from `folder`, the weights file's, if they are there; else from the cache or the net.
     """
+    tokenizer = _make_tokenizer(backbone, text, folder)
+    if text.get("hf_tokenizer_name"):
+        tokenizer.tokenizer.padding_side = "right"  # as trained; newer transformers pad left for SigLIP 2's Gemma
+    return tokenizer
+
+
+def tokenizer_files(text: Mapping[str, Any], folder: Path) -> list[Path]:
+    """The files of the tokenizer that `build_tokenizer` takes; none of CLIP's, which is part of open_clip."""
+    name = text.get("hf_tokenizer_name")
+    if not name:
+        return []
+    beside = [folder / file for file in TOKENIZER_FILES if (folder / file).is_file()]
+    return beside or [found for file in TOKENIZER_FILES if (found := cached_file(name, file)) is not None]
+
+
+def _make_tokenizer(backbone: str, text: Mapping[str, Any], folder: Path | None) -> Any:
     from open_clip.tokenizer import DEFAULT_CONTEXT_LENGTH, HFTokenizer, SimpleTokenizer
 
     length = text.get("context_length", DEFAULT_CONTEXT_LENGTH)
@@ -157,15 +185,15 @@ def build_tokenizer(backbone: str, text: Mapping[str, Any], folder: Path | None)
         return SimpleTokenizer(context_length=length, **options)
     require_transformers(f"the tokenizer of {backbone}")
     options |= {"context_length": length, "tokenizer_mode": text.get("tokenizer_mode")}
-    beside = folder is not None and any((folder / f).is_file() for f in ("tokenizer.json", "tokenizer_config.json"))
+    beside = folder is not None and any((folder / f).is_file() for f in TOKENIZER_FILES)
     try:
         return HFTokenizer(str(folder) if beside else name, local_files_only=True, **options)
     except (OSError, ValueError) as error:
         reason = unreachable(constants.ENDPOINT)
         if beside or reason:
             source = str(folder) if beside else f"{host(constants.ENDPOINT)}/{name}"
-            raise missing(f"the tokenizer files of {backbone}", source, reason or str(error)) from error
+            raise tokenizer_missing(backbone, source, folder, reason or str(error)) from error
     try:
         return HFTokenizer(name, **options)
     except Exception as error:  # any failure of a download has the same ways on
-        raise missing(f"the tokenizer files of {backbone}", f"{host(constants.ENDPOINT)}/{name}", str(error)) from error
+        raise tokenizer_missing(backbone, f"{host(constants.ENDPOINT)}/{name}", folder, str(error)) from error

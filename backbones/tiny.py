@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Self
 import torch
 from open_clip.model import CLIP
 from open_clip.tokenizer import SimpleTokenizer
-from safetensors.torch import load_file
 from torch import nn
 
 import tta_bench
 from tta_bench import hookimpl
 from tta_bench.backbones._open_clip import OpenClip, digest, dtype_of
+from tta_bench.backbones._weight_files import fill, read_weights
 from tta_bench.errors import WeightsMissing
 from tta_bench.interfaces import Preprocess
 
@@ -32,22 +32,26 @@ class Tiny(OpenClip):
     """The embedded backbone."""
 
     name: ClassVar[str] = "tiny"
+    made_for: ClassVar[tuple[str, ...]] = ("scenes",)
+    sources: tuple[Path, ...]
 
     @classmethod
     def load(cls, device: str, weights: Path | None = None, precision: str = "fp32") -> Self:
         """`weights` replaces the embedded weights by others of the same config."""
         dtype_of(precision)
+        if weights is None and not WEIGHTS.is_file():
+            raise WeightsMissing(f"{WEIGHTS} is missing: train it with `python training/train_tiny.py`.")
         weights = weights or WEIGHTS
-        if not weights.is_file():
-            raise WeightsMissing(f"{weights} is missing: train it with `python training/train_tiny.py`.")
         config = read_config()
         model = build_model(config)
-        model.load_state_dict(load_file(weights))  # stored in half precision, copied into float32 parameters
+        fill(model, read_weights(weights), weights, cls.name)  # stored in half precision, copied into float32
         pixels = config["preprocess_cfg"]
         fingerprint = digest(weights, config, precision)
         preprocess = Preprocess(pixels["size"], pixels["interpolation"], pixels["resize_mode"])
         tokenizer = build_tokenizer(config)
-        return cls(model, tokenizer, preprocess, pixels["mean"], pixels["std"], fingerprint, device, precision)
+        tiny = cls(model, tokenizer, preprocess, pixels["mean"], pixels["std"], fingerprint, device, precision)
+        tiny.sources = (CONFIG, weights)
+        return tiny
 
 
 class ShortTokenizer(SimpleTokenizer):  # type: ignore[misc]  # open_clip is untyped

@@ -1,23 +1,17 @@
-"""Fetching an official archive and unpacking it, so that a broken line or a full disk costs nothing but time.
+"""An official archive: what it is, and unpacking it so that a full disk costs nothing but time.
 
-A download goes to FILE.part and resumes from there. Only when it is complete and sound does it become FILE; it is
-unpacked beside itself, and whole files are moved to their place. So a dataset's folder never holds half a file.
+A download becomes FILE only when it is complete and sound (`_fetch.py`). It is unpacked beside itself, and whole files
+are moved to their place: a dataset's folder never holds half a file.
 """
 
 from __future__ import annotations
 
-import hashlib
-import http.client
 import shutil
 import stat
 import tarfile
-import time
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -25,9 +19,6 @@ from typing import IO
 from tta_bench.errors import TTABenchError
 from tta_bench.system.progress import Reporter
 
-TIMEOUT = 10.0  # seconds without a sign of life from the server
-ATTEMPTS = 4  # connections per file and command; the later ones only after the server broke off
-PAUSE = 1.0  # seconds before the next attempt
 CHUNK = 1 << 20  # the progress bar's unit: a MiB
 AGAIN = "the same command goes on from there"
 
@@ -38,142 +29,43 @@ class DownloadFailed(TTABenchError):
 
 @dataclass(frozen=True)
 class Archive:
-    """One official file, and where its content belongs below the data root."""
+    """One official file, and where its content belongs below the data root.
+
+    Attributes:
+        url: The publisher's address.
+        into: The folder below the data root that it is unpacked into.
+        md5: Of the whole file; without it the archive's own checksums must do, and there can be no mirrors.
+        size: In bytes; a server whose file has another length is left alone.
+        mirrors: Where others keep the same file, tried in this order after `url`.
+        only: The one member that is wanted; once it is in place, the archive is not needed again.
+    """
 
     url: str
     into: str = ""
-    md5: str | None = None  # None where the publisher gives none: then the zip's own checksums must do
-    only: str | None = None  # the one member that is wanted; once it is in place, the archive is not needed again
+    md5: str | None = None
+    size: int | None = None
+    mirrors: tuple[str, ...] = ()
+    only: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mirrors and not self.md5:
+            raise ValueError(f"{self.url}: only a checksum tells whether a mirror has the same file")
 
     @property
     def file_name(self) -> str:
         return self.url.rpartition("/")[2]
 
 
-# ----------------------------------------------------------------------------------------------------------- fetch
-
-
-class _BrokenOff(Exception):
-    """The connection ended before the file did."""
-
-
-class _TooLong(Exception):
-    """What is here is longer than the server's file: it can't be the beginning of it."""
-
-
-def fetch(archive: Archive, folder: Path, reporter: Reporter) -> Path:
-    """The archive's file, complete and with the right checksum."""
-    file, part = folder / archive.file_name, folder / f"{archive.file_name}.part"
-    if file.is_file():
-        return file
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            _download(archive, part, reporter)
-            break
-        except _BrokenOff as error:
-            if attempt == ATTEMPTS:
-                raise DownloadFailed(f"{archive.url}: {error}; {AGAIN}") from error
-            reporter.line(f"{archive.file_name}: {error}; trying again")
-            time.sleep(PAUSE)
-    if archive.md5 and _md5(part) != archive.md5:
-        part.unlink()
-        raise DownloadFailed(
-            f"{archive.url}: what arrived is not the official file (md5 differs); the same command downloads it anew"
-        )
-    return part.replace(file)
-
-
-def _download(archive: Archive, part: Path, reporter: Reporter) -> None:
-    """One connection: appends to `part` until the file is complete, or raises `_BrokenOff`."""
-    done = part.stat().st_size if part.is_file() else 0
-    try:
-        _append(archive, part, done, reporter)
-    except _TooLong:
-        part.unlink()
-        raise _BrokenOff("the file on the server is shorter than what was here") from None
-
-
-def _append(archive: Archive, part: Path, done: int, reporter: Reporter) -> None:
-    with _answer(archive.url, done) as response:
-        if response is None:  # the server has nothing beyond what is here
-            return
-        done, total = _extent(response, done)
-        if total is not None:
-            _check_space(part.parent, total - done)
-        reporter.line(
-            f"{archive.url}: {_megabytes(total)}" + (f", {_megabytes(done)} are here already" if done else "")
-        )
-        title, steps = archive.file_name, -(-(total or 0) // CHUNK)
-        with part.open("ab" if done else "wb") as out, reporter.task(title, steps, "MiB", done // CHUNK) as advance:
-            while chunk := _read(response, done, total):
-                out.write(chunk)
-                done += len(chunk)
-                advance(1)
-    if total is not None and done < total:
-        raise _BrokenOff(f"the connection broke off after {_megabytes(done)} of {_megabytes(total)}")
-
-
-@contextmanager
-def _answer(url: str, start: int) -> Iterator[http.client.HTTPResponse | None]:
-    """The response from byte `start` on; None when the file ends right there."""
-    request = urllib.request.Request(url, headers={"User-Agent": "ttabench", "Accept-Encoding": "identity"})
-    if start:
-        request.add_header("Range", f"bytes={start}-")
-    try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code == 416 and start:
-                if error.headers.get("Content-Range") == f"bytes */{start}":
-                    yield None
-                    return
-                raise _TooLong from error
-            advice = "it may have moved" if error.code in (404, 410) else f"try again later: {AGAIN}"
-            raise DownloadFailed(f"{url}: the server answers {error.code} {error.reason}; {advice}") from error
-    except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
-        reason = getattr(error, "reason", None) or error
-        raise DownloadFailed(f"{url}: no connection ({reason}); once there is one, {AGAIN}") from error
-    with response:
-        yield response
-
-
-def _extent(response: http.client.HTTPResponse, start: int) -> tuple[int, int | None]:
-    """Where the response's first byte belongs and how long the whole file is, if the server says so."""
-    if response.status == 206:
-        first, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
-        if first.partition("-")[0] == str(start):
-            return start, int(total) if total.isdigit() else None
-        raise DownloadFailed(f"{response.url}: the server sent another part of the file than was asked for")
-    length = response.headers.get("Content-Length", "")  # a server that knows no ranges starts from the beginning
-    return 0, int(length) if length.isdigit() else None
-
-
-def _read(response: http.client.HTTPResponse, done: int, total: int | None) -> bytes:
-    try:
-        return response.read(CHUNK)
-    except (OSError, http.client.HTTPException) as error:
-        if total is not None and isinstance(error, http.client.IncompleteRead):
-            return error.partial  # the length tells that more should have come
-        raise _BrokenOff(
-            f"the connection broke off after {_megabytes(done)} of {_megabytes(total)} ({error})"
-        ) from error
-
-
-def _check_space(folder: Path, needed: int) -> None:
+def check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DownloadFailed(
-            f"{_megabytes(needed)} are needed but the disk that holds {folder} has {_megabytes(free)} left; "
+            f"{megabytes(needed)} are needed but the disk that holds {folder} has {megabytes(free)} left; "
             f"make room and {AGAIN}"
         )
 
 
-def _md5(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-
-
-def _megabytes(count: int | None) -> str:
+def megabytes(count: int | None) -> str:
     return "an unknown size" if count is None else f"{count / 1e6:,.1f} MB"
 
 
@@ -187,7 +79,7 @@ def unpack(archive: Archive, file: Path, target: Path, reporter: Reporter) -> No
     reporter.line(f"unpacking {file.name}")
     try:
         size = _size(file, archive)
-        _check_space(file.parent, size)
+        check_space(file.parent, size)
         with reporter.task(f"unpacking {file.name}", -(-size // CHUNK), "MiB") as advance:
             written = 0
             for name, content in _members(file, archive):

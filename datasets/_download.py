@@ -1,142 +1,61 @@
-"""`ttabench data status` and `ttabench data get NAME`: which datasets are here, and fetching the others.
+"""Which part of an official dataset is here, and fetching the rest: behind `ttabench data status` and `data get`.
 
-Archives are kept in `<data-root>/downloads` until they are unpacked; the same command goes on from where the last one
+Archives are kept in `<data-root>/downloads` until they are unpacked; the same call goes on from where the last one
 stopped.
 """
 
 from __future__ import annotations
 
 import errno
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import filelock
 
-from tta_bench.datasets._archives import AGAIN, Archive, DownloadFailed, fetch, unpack
-from tta_bench.datasets._layout import LAYOUTS
-from tta_bench.errors import UnknownName, UsageError
+from tta_bench.datasets._archives import AGAIN, Archive, DownloadFailed, unpack
+from tta_bench.datasets._fetch import fetch
+from tta_bench.datasets._layout import Layout
+from tta_bench.downloads import DataStatus
+from tta_bench.errors import UsageError
 from tta_bench.system.progress import Reporter
 
 
-def _coco(year: str) -> tuple[Archive, ...]:
-    host = "http://images.cocodataset.org"
-    return (
-        Archive(
-            f"{host}/annotations/annotations_trainval{year}.zip",
-            "coco",
-            only=f"annotations/instances_val{year}.json",
-        ),
-        Archive(f"{host}/zips/val{year}.zip", "coco"),
-    )
+def examine(layout: Layout, root: Path) -> DataStatus:
+    """What of the dataset is below `root`, without decoding an image or reading a large annotation file."""
+    folder, parts = layout.search(root) or (None, {})
+    found, images = len(parts) == len(layout.parts), layout.count(parts)
+    how = layout.gaps if found and images and layout.gaps else layout.hint or layout.remedy
+    return DataStatus(layout.name, found, str(folder or ""), images, layout.listed, how)
 
 
-_VOC = "http://host.robots.ox.ac.uk/pascal/VOC"
-ARCHIVES: Mapping[str, tuple[Archive, ...]] = {
-    "voc2007": (Archive(f"{_VOC}/voc2007/VOCtest_06-Nov-2007.tar", md5="b6e924de25625d8de591ea690078ad9f"),),
-    "voc2012": (Archive(f"{_VOC}/voc2012/VOCtrainval_11-May-2012.tar", md5="6cd6e144f989b92b3379bac3b3de84fd"),),
-    "coco2014": _coco("2014"),
-    "coco2017": _coco("2017"),
-}
-
-
-# ---------------------------------------------------------------------------------------------------------- status
-
-
-@dataclass(frozen=True)
-class Row:
-    """What is known of one dataset."""
-
-    dataset: str
-    found: bool  # everything that the loader needs is there
-    where: str
-    images: int  # of the official list, on disk
-    expected: int | None  # None: every copy differs
-    how: str  # what to do if it is not complete
-
-    @property
-    def complete(self) -> bool:
-        return self.found and self.images > 0 and self.expected in (None, self.images)
-
-
-def status(root: Path) -> list[Row]:
-    """A row for each dataset that lives on disk, and for each folder with a labels.csv."""
-    rows = [examine(name, root) for name in LAYOUTS]
-    for file in sorted(root.glob("*/labels.csv")):
-        rows.append(Row(f"folder:{file.parent.name}", True, str(file.parent), _csv_lines(file), None, ""))
-    return rows
-
-
-def examine(name: str, root: Path) -> Row:
-    layout = LAYOUTS[name]
-    found = layout.search(root)
-    folder, parts = found or (None, {})
-    return Row(
-        name,
-        len(parts) == len(layout.parts),
-        str(folder or ""),
-        layout.count(parts),
-        layout.listed,
-        layout.remedy,
-    )
-
-
-def _csv_lines(file: Path) -> int:
-    with file.open("rb") as lines:
-        return max(0, sum(bool(line.strip()) for line in lines) - 1)
-
-
-def show_status(root: Path, as_json: bool) -> None:
-    rows = status(root)
-    if as_json:
-        print(json.dumps([{**asdict(row), "complete": row.complete} for row in rows], indent=1))
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("dataset", "images", "where", "to do")
-    for row in rows:
-        images = f"{row.images:,}" + (f" of {row.expected:,}" if row.expected else "")
-        remedy = "" if row.complete else row.how
-        table.add_row(row.dataset, images if row.found else "not found", escape(row.where), escape(remedy))
-    console = Console()
-    console.print(f"data root: {root}", markup=False, highlight=False, soft_wrap=True)
-    console.print(table)
-
-
-# ------------------------------------------------------------------------------------------------------------- get
-
-
-def get(name: str, root: Path, reporter: Reporter, archives: Mapping[str, tuple[Archive, ...]] = ARCHIVES) -> None:
+def get(layout: Layout, archives: Sequence[Archive], root: Path, reporter: Reporter) -> None:
     """Downloads, checks and unpacks what is not there yet.
 
     Raises:
         UsageError: the dataset can't be downloaded; the message says what to do instead.
         DownloadFailed: anything that the same command may overcome later.
     """
-    if name not in archives:
-        if name in LAYOUTS:
-            raise UsageError(LAYOUTS[name].remedy)
-        raise UnknownName("dataset to download", name, archives, f"There are: {', '.join(archives)}.")
-    row = examine(name, root)
-    if row.complete:
-        reporter.line(f"{name} is in {row.where}, {row.images:,} images: nothing to do")
+    if not archives:
+        raise UsageError(layout.remedy)
+    before = examine(layout, root)
+    if before.complete:
+        reporter.line(f"{layout.name} is in {before.where}, {before.images:,} images: nothing to do")
         return
     downloads = root / "downloads"
     with _disk(downloads), _alone(downloads):
-        for archive in archives[name]:
+        for archive in archives:
             if archive.only and (root / archive.into / archive.only).is_file():
                 continue
             file = fetch(archive, downloads, reporter)
             unpack(archive, file, root / archive.into, reporter)
             file.unlink()
-    row = examine(name, root)
-    if not row.complete:
-        raise DownloadFailed(f"{name} is unpacked in {root}, but has {row.images:,} images instead of {row.expected:,}")
-    reporter.line(f"{name} is in {row.where}, {row.images:,} images")
+    after = examine(layout, root)
+    if not after.complete:
+        raise DownloadFailed(
+            f"{layout.name} is unpacked in {root}, but has {after.images:,} images instead of {after.expected:,}"
+        )
+    reporter.line(f"{layout.name} is in {after.where}, {after.images:,} images")
 
 
 @contextmanager

@@ -6,20 +6,38 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from tta_bench.datasets._archives import Archive
+from tta_bench.datasets._download import examine, get
 from tta_bench.datasets._layout import Layout
+from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, UnknownName
-from tta_bench.interfaces import Sample
 from tta_bench.pixels.decode import decode
+from tta_bench.system.progress import Reporter
+
+if TYPE_CHECKING:
+    from tta_bench.interfaces import Sample
 
 Labels = np.ndarray[Any, np.dtype[np.int8]]
 
 
 class Photos:
-    """Image files with labels. Every file is looked up once, when the dataset is opened; none is decoded before use."""
+    """Image files with labels. Every file is looked up once, when the dataset is opened; none is decoded before use.
+
+    What comes with torch is imported where a sample is made: `ttabench data status` asks these classes too.
+
+    Args:
+        class_names: C names.
+        ids: N ids.
+        files: The image of each id.
+        labels: [N, C].
+        label_sources: The files and folders that ids and labels were read from.
+        warnings: What is odd about this copy.
+        full_size: Images of a complete copy, if known.
+    """
 
     name: ClassVar[str]
 
@@ -28,13 +46,16 @@ class Photos:
         class_names: Sequence[str],
         ids: Sequence[str],
         files: Sequence[Path],
-        labels: Labels,  # [N, C]
+        labels: Labels,
+        label_sources: Sequence[Path],
         warnings: Sequence[str] = (),
+        full_size: int | None = None,
     ) -> None:
         if not ids:
             raise BadData(f"{self.name}: under this variant no image is left")
         self.class_names = tuple(class_names)
-        self.warnings = tuple(warnings)
+        self.warnings, self.full_size = tuple(warnings), full_size
+        self.sources = (*label_sources, *sorted({file.parent for file in files}))
         self.ids, self.files, self.labels = list(ids), list(files), labels
         self.labels.flags.writeable = False  # a sample's labels are a row of it
         self.fingerprint = _fingerprint(self.ids, _sizes(self.name, self.files))
@@ -45,7 +66,24 @@ class Photos:
     def __getitem__(self, i: int) -> Sample:
         if not 0 <= i < len(self.ids):
             raise IndexError(i)
+        from tta_bench.interfaces import Sample
+
         return Sample(self.ids[i], partial(decode, self.files[i]), self.labels[i])
+
+
+class OfficialPhotos(Photos):
+    """Photos of a published split: usual places on disk, and archives to fetch it from if there are any."""
+
+    layout: ClassVar[Layout]
+    archives: ClassVar[tuple[Archive, ...]] = ()
+
+    @classmethod
+    def status(cls, root: Path) -> list[DataStatus]:
+        return [examine(cls.layout, root)]
+
+    @classmethod
+    def download(cls, root: Path, reporter: Reporter) -> None:
+        get(cls.layout, cls.archives, root, reporter)
 
 
 def _sizes(name: str, files: Sequence[Path]) -> list[int]:
@@ -81,9 +119,17 @@ def labelled(labels: Labels) -> np.ndarray[Any, np.dtype[np.intp]]:
     return np.flatnonzero((labels == 1).any(axis=1))
 
 
+def full_size(layout: Layout, listed: int, kept: int, official: int) -> int:
+    """Images that a variant keeps of the whole official list.
+
+    Of a list that is not the whole, only an upper bound can be told: `official`.
+    """
+    return kept if listed == layout.listed else official
+
+
 def count_warnings(layout: Layout, listed: int, with_labels: int) -> list[str]:
     """What differs from the official numbers of images: a subset may run, but not unnoticed."""
-    if layout.listed is not None and listed != layout.listed:
+    if listed != layout.listed:
         return [f"{layout.name} lists {listed:,} images here; the official split has {layout.listed:,}"]
     if layout.labelled is not None and with_labels != layout.labelled:
         return [

@@ -13,16 +13,24 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tta_bench import hookimpl
+from tta_bench.datasets._archives import Archive
 from tta_bench.datasets._layout import COCO2014, COCO2017, Layout
-from tta_bench.datasets._photos import Labels, Photos, check_variant, count_warnings, labelled
+from tta_bench.datasets._photos import Labels, OfficialPhotos, check_variant, count_warnings, full_size, labelled
 from tta_bench.errors import BadData
+from tta_bench.system.files import read_utf8
 
 VARIANTS = ("default", "mltta", "mltta-five")
 CLASSES = 80
 
 
-class _COCO(Photos):
-    layout: ClassVar[Layout]
+def _archive(path: str, md5: str, size: int, only: str | None = None) -> Archive:
+    """The bucket behind COCO's host over TLS; the host itself has no valid certificate, so it is asked without."""
+    host = "images.cocodataset.org"
+    return Archive(f"https://s3.amazonaws.com/{host}/{path}", "coco", md5, size, (f"http://{host}/{path}",), only)
+
+
+class _COCO(OfficialPhotos):
+    variants: ClassVar[tuple[str, ...]] = VARIANTS
 
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
@@ -36,7 +44,9 @@ class _COCO(Photos):
         if variant == "mltta-five":
             kept = np.flatnonzero(labels.sum(axis=1) == 5)
         files = [parts["images"] / file_names[i] for i in kept]
-        return cls(class_names, [file.stem for file in files], files, labels[kept], warnings)
+        full = full_size(cls.layout, len(file_names), len(kept), cls.layout.labelled or cls.layout.listed)
+        ids = [file.stem for file in files]
+        return cls(class_names, ids, files, labels[kept], [parts["annotations"]], warnings, full)
 
 
 class COCO2014Val(_COCO):
@@ -44,6 +54,15 @@ class COCO2014Val(_COCO):
 
     name: ClassVar[str] = "coco2014"
     layout: ClassVar[Layout] = COCO2014
+    archives: ClassVar[tuple[Archive, ...]] = (
+        _archive(
+            "annotations/annotations_trainval2014.zip",
+            "0a379cfc70b0e71301e0f377548639bd",
+            252_872_794,
+            only="annotations/instances_val2014.json",
+        ),
+        _archive("zips/val2014.zip", "a3d79f5ed8d289b7a7554ce06a5782b3", 6_645_013_297),
+    )
 
 
 class COCO2017Val(_COCO):
@@ -51,12 +70,21 @@ class COCO2017Val(_COCO):
 
     name: ClassVar[str] = "coco2017"
     layout: ClassVar[Layout] = COCO2017
+    archives: ClassVar[tuple[Archive, ...]] = (
+        _archive(
+            "annotations/annotations_trainval2017.zip",
+            "f4bbac642086de4f52a3fdda2de5fa2c",
+            252_907_541,
+            only="annotations/instances_val2017.json",
+        ),
+        _archive("zips/val2017.zip", "442b8da7639aecaf257c1dceb8ba8c80", 815_585_330),
+    )
 
 
 def read_instances(file: Path) -> tuple[list[str], list[str], Labels]:
     """Class names by category id, images by image id, and which class is in which image, [N, C]."""
     try:
-        content: dict[str, Any] = json.loads(file.read_bytes(), object_hook=_without_outlines)
+        content: dict[str, Any] = json.loads(read_utf8(file), object_hook=_without_outlines)
         categories = sorted(content["categories"], key=lambda category: category["id"])
         images = sorted(content["images"], key=lambda image: image["id"])
         column = {category["id"]: c for c, category in enumerate(categories)}
@@ -66,8 +94,6 @@ def read_instances(file: Path) -> tuple[list[str], list[str], Labels]:
             if not annotation["iscrowd"]:
                 labels[row[annotation["image_id"]], column[annotation["category_id"]]] = 1
         return [category["name"] for category in categories], [image["file_name"] for image in images], labels
-    except OSError as error:
-        raise BadData(f"{file}: can't be read: {error.strerror}") from error
     except (ValueError, TypeError) as error:
         raise BadData(f"{file}: not a COCO annotation file: {error}") from error
     except KeyError as error:

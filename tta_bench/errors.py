@@ -51,6 +51,8 @@ class WeightsMissing(UsageError):
 class BadData(TTABenchError):
     """A file is there but can't be used; the message names it."""
 
+    exit_code = 2
+
 
 class PluginError(TTABenchError):
     """A plugin can't be loaded or breaks the interface."""

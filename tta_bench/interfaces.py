@@ -29,6 +29,8 @@ from typing import (
 import torch
 from torch import Tensor
 
+from tta_bench.downloads import DataStatus as DataStatus  # public here: what a dataset class may be besides
+from tta_bench.downloads import Downloadable as Downloadable
 from tta_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,21 +127,6 @@ class DatasetExtras:
     @classmethod
     def of(cls, dataset: object) -> Self:
         return _extras(cls, dataset)
-
-
-@runtime_checkable
-class Downloadable(Protocol):
-    """A dataset class that knows where its files are published, for `ttabench data get` and `data status`."""
-
-    @classmethod
-    def download(cls, root: Path, reporter: Any) -> None:
-        """Fetches what is not below `root` yet; the same call resumes. `UsageError` says what to do by hand."""
-        ...
-
-    @classmethod
-    def status(cls, root: Path) -> Any:
-        """What is below `root`: a `tta_bench.datasets._download.Row`, or anything with its attributes."""
-        ...
 
 
 # ------------------------------------------------------------------------------------------------------ backbones

@@ -15,7 +15,7 @@ from tests.conftest import TOY, Invoke
 from tests.dataset_fixtures import BUILDERS, build, photo
 from tta_bench.checks import datasets as kit
 from tta_bench.errors import BadData, DataMissing, UnknownName, UsageError
-from tta_bench.interfaces import Dataset, Sample
+from tta_bench.interfaces import Dataset, DatasetExtras, Downloadable, Sample
 from tta_bench.plugins import Registry
 
 REGISTRY = Registry()
@@ -49,9 +49,26 @@ def test_the_fingerprint_knows_how_many_images_there_are(tmp_path: Path) -> None
     assert folder.open(tmp_path).fingerprint != whole
 
 
-def test_scenes_have_a_fingerprint_for_each_variant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", REGISTRY.names("datasets"))
+def test_what_a_dataset_says_of_itself(name: str, tmp_path: Path) -> None:
+    build(name, tmp_path)
+    cls = REGISTRY.dataset(name)
+    dataset = cls.open(tmp_path)
+    extras = DatasetExtras.of(dataset)
+    assert extras.sources is not None
+    assert all(source.exists() for source in extras.sources)
+    assert extras.full_size is None or extras.full_size >= len(dataset)
+    assert extras.variants[:1] in ((), ("default",))
+    if issubclass(cls, Downloadable):  # what it says before it is opened
+        (status,) = cls.status(tmp_path)
+        assert status.found
+        assert status.images >= len(dataset)
+    else:
+        assert extras.sources == ()  # it needs no files
+
+
+def test_scenes_have_a_fingerprint_for_each_variant(tmp_path: Path) -> None:
     scenes = REGISTRY.dataset("scenes")
-    monkeypatch.setattr(scenes, "variants", ("default", "clean", "fog"), raising=False)
     verdict = {v.check: v for v in kit.examine(scenes, tmp_path).verdicts}["fingerprint is sensitive"]
     assert verdict.passed
     assert not verdict.skipped

@@ -83,7 +83,7 @@ def test_debug_shows_the_traceback(toy_run: Invoke) -> None:
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_corrupt_image_is_named(toy_run: Invoke, home: Path, workers: str) -> None:
-    line = complaint(toy_run("secondeyes", "--dataset", "toy:corrupt", "--workers", workers), 1)
+    line = complaint(toy_run("secondeyes", "--dataset", "toy:corrupt", "--workers", workers), 2)
     assert line == "ttabench: toy-007.png: the image is truncated"
     assert not list((home / "runs").glob("*/run.json"))
 
@@ -215,7 +215,7 @@ def test_features_that_are_not_finite_are_not_stored(invoke: Invoke, tmp_path: P
 def test_labels_of_a_wrong_shape_are_found_before_encoding(invoke: Invoke, tmp_path: Path) -> None:
     faulty = plugin_with(tmp_path, ".random(4) < 0.5", ".random(5) < 0.5")
     result = invoke("run", "--method", "clip", *faulty)
-    assert "dataset toy, image toy-000" in complaint(result, 1)
+    assert "dataset toy, image toy-000" in complaint(result, 2)
     assert "encoder forwards" not in result.err
 
 

@@ -76,7 +76,7 @@ def test_a_pack_beside_a_dataset_or_backbone_is_refused(invoke: Invoke, option: 
         (("run", "-m", "clip", "--backbone", "ViT-B/16"), "Did you mean vit-b16"),
         (("run", "-m", "PuRF"), "Did you mean purf"),
         (("run", "-m", "clip", "--device", "gpu", "--limit", "1"), "say cuda"),
-        (("run", "-m", "clip", "--data", "coco2017"), "dataset=folder"),
+        (("run", "-m", "clip", "--data", "coco2017"), "write NAME=DIR"),
     ],
 )
 def test_what_is_meant_is_said(invoke: Invoke, arguments: tuple[str, ...], words: str) -> None:

@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tests.conftest import TOY, Invoke
 from tta_bench import records
+from tta_bench.backbones.tiny import WEIGHTS
 
 TOY_WORLD = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip")
 
@@ -65,7 +68,7 @@ def test_info_and_verify(pack: Path, invoke: Invoke, tmp_path: Path) -> None:
     broken.write_bytes(pack.read_bytes()[:-100])
     for arguments in (("pack", "verify"), ("pack", "info"), ("run", "--method", "clip", "--pack")):
         result = invoke(*arguments, str(broken))
-        assert result.code == 1
+        assert result.code == 2
         assert "broken.safetensors" in result.err
         assert "Traceback" not in result.err
     assert invoke("run", "--method", "clip", "--pack", str(tmp_path / "none")).code == 2
@@ -100,6 +103,18 @@ def test_untrained_weights_are_marked_and_kept_out_of_tables(invoke: Invoke, hom
     assert "1 run of an untrained backbone left out" in refused.err
     assert "vit-b32" in invoke("leaderboard", "--format", "csv", "--random-weights").out
     assert invoke("run", "--method", "clip", "--random-weights", "--backbone", "tiny").code == 2
+
+
+def test_tiny_takes_weights_of_its_own_kind_only(invoke: Invoke, tmp_path: Path) -> None:
+    run = ("run", "--method", "clip", "--backbone", "tiny", "--limit", "2", "--workers", "0", "--weights")
+    own, other = tmp_path / "own.pt", tmp_path / "other.pt"
+    torch.save(load_file(WEIGHTS), own)
+    torch.save({"weight": torch.zeros(2)}, other)
+    assert invoke(*run, str(own)).code == 0
+    refused = invoke(*run, str(other))
+    assert refused.code == 2
+    (line,) = refused.err.splitlines()
+    assert f"{other} does not hold the weights of tiny" in line
 
 
 def test_openclip_names(invoke: Invoke) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import urllib.error
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from open_clip.tokenizer import SimpleTokenizer, canonicalize_text
+from safetensors.torch import save_file
 from timm.models import eva, register_model, vision_transformer
 from torch import Tensor
 
+from tta_bench.backbones._open_clip import OpenClip
 from tta_bench.backbones._pretrained import Config, Pretrained
 from tta_bench.backbones.clip import RN50, ViTB16
 from tta_bench.backbones.eva02 import EVA02
@@ -19,6 +23,7 @@ from tta_bench.backbones.metaclip2 import MetaCLIP2
 from tta_bench.backbones.siglip2 import SigLIP2
 
 TIMM = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2}
+TEXTS = ["a photo of a cat.", "a photo of a traffic light.", "a photo of two Dogs, and a very long sofa."]
 CLIP_TEXT = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
 
 
@@ -154,3 +159,24 @@ FAMILIES = {
         WordTokenizer(context_length=20, vocab_size=300, start=0, stop=2, pad=1),
     ),
 }
+
+
+def cut_off(monkeypatch: Any, home: Path) -> None:
+    """No test asks anybody or finds anything in this machine's caches."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise urllib.error.URLError("the tests have no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))
+    monkeypatch.setenv("HOME", str(home))
+
+
+def save(backbone: OpenClip, file: Path) -> Path:
+    """A checkpoint as the format's own library writes it."""
+    weights = {name: tensor.clone().contiguous() for name, tensor in backbone.model.state_dict().items()}
+    if file.suffix == ".safetensors":
+        save_file(weights, file)
+    else:
+        torch.save(weights, file)
+    return file

@@ -1,15 +1,8 @@
-"""Every backbone family in small: loading, tokenising, encoding, fingerprints, and what is said when weights lack."""
+"""Every backbone family in small: loading, encoding, fingerprints, and weights files of every kind."""
 
 from __future__ import annotations
 
-import importlib.machinery
-import os
 import pickle
-import subprocess
-import sys
-import time
-import types
-import urllib.error
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,35 +11,23 @@ from typing import Any
 import pytest
 import torch
 from open_clip.constants import OPENAI_DATASET_MEAN
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from tests.unit.small_models import FAMILIES, Family
-from tta_bench.backbones import _hub
-from tta_bench.backbones._hub import unreachable
-from tta_bench.backbones._pretrained import Config, Pretrained, build_tokenizer
+from tests.unit.small_models import FAMILIES, TEXTS, Family, cut_off, save
+from tta_bench.backbones._pretrained import Config, Pretrained
 from tta_bench.backbones._weight_files import read_weights
 from tta_bench.backbones.clip import RN50, RN101, ViTB16, ViTB32
 from tta_bench.backbones.eva02 import EVA02
 from tta_bench.backbones.metaclip2 import MetaCLIP2
 from tta_bench.backbones.openclip import OpenClipModel
 from tta_bench.backbones.siglip2 import SigLIP2
-from tta_bench.errors import BadData, UnknownName, UsageError, WeightsMissing
-
-TEXTS = ["a photo of a cat.", "a photo of a traffic light.", "a photo of two Dogs, and a very long sofa."]
+from tta_bench.errors import BadData, UnknownName, UsageError
 
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test asks anybody or finds anything in this machine's caches."""
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise urllib.error.URLError("the tests have no network")
-
-    monkeypatch.setattr("urllib.request.urlopen", refuse)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HOME", str(tmp_path))
+    cut_off(monkeypatch, tmp_path)
 
 
 @pytest.fixture(params=FAMILIES)
@@ -67,16 +48,6 @@ def vit(monkeypatch: pytest.MonkeyPatch) -> type[Pretrained]:
 def pixels(backbone: Pretrained) -> Tensor:
     size = backbone.image_size
     return torch.rand(3, 3, size, size, generator=torch.Generator().manual_seed(0))
-
-
-def save(backbone: Pretrained, file: Path) -> Path:
-    """A checkpoint as the format's own library writes it."""
-    weights = {name: tensor.clone().contiguous() for name, tensor in backbone.model.state_dict().items()}
-    if file.suffix == ".safetensors":
-        save_file(weights, file)
-    else:
-        torch.save(weights, file)
-    return file
 
 
 # ---------------------------------------------------------------------------------------------------- every family
@@ -201,6 +172,12 @@ def test_any_model_of_open_clip_can_be_named() -> None:
     assert OpenClipModel.named("ViT-B/32/laion2b_e16").published.architecture == "ViT-B-32"
 
 
+@pytest.mark.parametrize("spec", ["ViT-SO400M-14-SigLIP2-378/webli", "ViT-H-14-worldwide-378/metaclip2_worldwide"])
+def test_the_larger_variants_that_the_docs_name_can_be_reached(spec: str) -> None:
+    assert OpenClipModel.named(spec).config().preprocess.size == 378
+    assert f"openclip:{spec}" in (Path(__file__).parents[2] / "docs" / "backbones.md").read_text()
+
+
 def test_a_misspelt_model_or_tag_is_put_right() -> None:
     with pytest.raises(UnknownName, match=r"open_clip model 'ViT-B-61'.*ViT-B-16"):
         OpenClipModel.named("ViT-B-61/openai")
@@ -317,150 +294,3 @@ def test_a_torchscript_file_with_code_is_refused(tmp_path: Path, capsys: pytest.
     with pytest.raises(BadData, match=r"bomb\.pt .* asks for __builtin__\.print"):
         read_weights(file)
     assert capsys.readouterr().out == ""
-
-
-# ------------------------------------------------------------------------------------------------------ no weights
-
-
-def test_missing_weights_are_explained_with_three_ways_on() -> None:
-    with pytest.raises(WeightsMissing) as caught:
-        ViTB16.load("cpu")
-    message = str(caught.value)
-    for part in (
-        "vit-b16 (ViT-B-16-quickgelu, openai)",
-        "timm/vit_base_patch16_clip_224.openai",
-        "no network: the tests have no network",
-        "connect to the network",
-        "--weights FILE",
-        "--backbone tiny",
-    ):
-        assert part in message
-    assert 3 <= len(message.splitlines()) <= 6
-    assert caught.value.exit_code == 2
-
-
-def test_a_host_that_never_answers_costs_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def silence(*_: Any, **__: Any) -> None:
-        time.sleep(60)
-        raise TimeoutError  # heard by nobody
-
-    monkeypatch.setattr(_hub, "PATIENCE", 0.1)
-    monkeypatch.setattr("urllib.request.urlopen", silence)
-    started = time.monotonic()
-    assert "does not answer" in str(unreachable("https://huggingface.co"))
-    assert time.monotonic() - started < 5
-
-
-def test_what_counts_as_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_found(*_: Any, **__: Any) -> None:
-        raise urllib.error.HTTPError("https://x", 404, "Not Found", None, None)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("urllib.request.urlopen", not_found)
-    assert unreachable("https://huggingface.co") is None  # it answered: what it lacks, the download will say
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert unreachable("https://huggingface.co") == "HF_HUB_OFFLINE is set"
-
-
-def test_a_failing_download_is_explained_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Any) -> None:
-        raise OSError("the line went\ndead")
-
-    monkeypatch.setattr(_hub, "unreachable", lambda _: None)
-    monkeypatch.setattr(_hub, "_download", broken)
-    with pytest.raises(WeightsMissing, match="the line went dead"):
-        EVA02.load("cpu")
-
-
-def test_weights_in_a_cache_are_found_without_asking_anybody(vit: type[Pretrained], tmp_path: Path) -> None:
-    backbone = vit.random("cpu")
-    openai_cache = tmp_path / ".cache" / "clip"
-    openai_cache.mkdir(parents=True)
-    save(backbone, openai_cache / "ViT-B-16.pt")
-    assert torch.equal(vit.load("cpu").encode_texts(TEXTS), backbone.encode_texts(TEXTS))
-
-    repository = tmp_path / "hub" / "models--timm--vit_base_patch16_clip_224.openai"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text("abc")
-    (repository / "snapshots" / "abc").mkdir(parents=True)
-    other = vit.random("cpu", seed=1)
-    save(other, repository / "snapshots" / "abc" / "open_clip_model.safetensors")
-    assert torch.equal(vit.load("cpu").encode_texts(TEXTS), other.encode_texts(TEXTS))
-
-
-def test_who_has_no_weights_does_not_wait_for_open_clip() -> None:
-    """Importing it takes as long as importing torch: in all that would be more than the ten seconds to answer in."""
-    program = """
-import sys
-sys.modules["open_clip"] = None
-from tta_bench.backbones.clip import ViTB16
-from tta_bench.errors import WeightsMissing
-try:
-    ViTB16.load("cpu")
-except WeightsMissing as error:
-    print(error)
-"""
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}  # and HOME is the test's own: nothing is cached there
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
-    assert "HF_HUB_OFFLINE is set" in done.stdout, done.stderr
-
-
-# ------------------------------------------------------------------------------------------------------- tokenizers
-
-SIGLIP_TEXT = {
-    "hf_tokenizer_name": "timm/ViT-SO400M-14-SigLIP2",
-    "context_length": 64,
-    "tokenizer_kwargs": {"clean": "canonicalize"},
-}
-
-
-class FakeTransformers(types.ModuleType):
-    """The one call of `transformers` that open_clip makes; `sources` has files for these names only."""
-
-    def __init__(self, *sources: str) -> None:
-        super().__init__("transformers")
-        self.__spec__ = importlib.machinery.ModuleSpec("transformers", None)
-        self.asked: list[tuple[str, bool]] = []
-        self.cleaned: list[str] = []
-
-        def from_pretrained(name: str, cache_dir: str | None = None, local_files_only: bool = False) -> Any:
-            self.asked.append((name, local_files_only))
-            if name not in sources:
-                raise OSError(f"{name} is not cached")
-            return self.tokenize
-
-        self.AutoTokenizer = types.SimpleNamespace(from_pretrained=from_pretrained)
-
-    def tokenize(self, texts: list[str], max_length: int, **_: Any) -> Any:
-        self.cleaned = texts
-        return types.SimpleNamespace(input_ids=torch.zeros(len(texts), max_length, dtype=torch.long))
-
-
-def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)  # as if it were not installed
-    with pytest.raises(UsageError, match=r'pip install "ttabench\[hf\]"'):
-        build_tokenizer("siglip2-so400m14", SIGLIP_TEXT, None)
-    with pytest.raises(WeightsMissing, match=r"ttabench\[hf\]"):
-        SigLIP2.load("cpu")  # lacks both: one message tells both
-
-
-def test_siglip_texts_are_canonicalised(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeTransformers("timm/ViT-SO400M-14-SigLIP2")
-    monkeypatch.setitem(sys.modules, "transformers", fake)
-    tokenizer = build_tokenizer("siglip2-so400m14", SIGLIP_TEXT, None)
-    assert tokenizer(["A Photo, of a cat."]).shape == (1, 64)
-    assert fake.cleaned == ["a photo of a cat"]
-    assert fake.asked == [("timm/ViT-SO400M-14-SigLIP2", True)]  # the cache was enough
-
-
-def test_tokenizer_files_beside_the_checkpoint_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake = FakeTransformers(str(tmp_path))
-    monkeypatch.setitem(sys.modules, "transformers", fake)
-    (tmp_path / "tokenizer.json").write_text("{}")
-    build_tokenizer("siglip2-so400m14", SIGLIP_TEXT, tmp_path)
-    assert fake.asked == [(str(tmp_path), True)]
-
-
-def test_a_missing_tokenizer_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", FakeTransformers())
-    with pytest.raises(WeightsMissing, match=r"tokenizer files of siglip2.*timm/ViT-SO400M-14-SigLIP2.*no network"):
-        build_tokenizer("siglip2-so400m14", SIGLIP_TEXT, tmp_path)

@@ -93,7 +93,7 @@ def test_text_files(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadData, match="not UTF-8"):
         read_text(file, COCO)
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(BadData, match="No such file"):
         read_text(tmp_path / "nowhere.txt", COCO)
 
 

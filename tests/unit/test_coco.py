@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,16 @@ def test_protocols_of_the_same_images_share_their_fingerprint(root: Path) -> Non
     default, same, five = (COCO2017Val.open(root, p).fingerprint for p in coco.VARIANTS)
     assert default == same != five
     assert COCO2014Val.open(root).fingerprint != default
+
+
+def test_where_images_and_labels_are_from_and_how_many_there_should_be(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = COCO2017Val.open(root)
+    assert dataset.sources == (root / "coco/annotations/instances_val2017.json", root / "coco/val2017")
+    assert (dataset.full_size, COCO2014Val.open(root).full_size) == (4952, 40137)
+    monkeypatch.setattr(COCO2017Val, "layout", replace(COCO2017Val.layout, listed=6))
+    assert [COCO2017Val.open(root, variant).full_size for variant in COCO2017Val.variants] == [4, 4, 1]
 
 
 def test_unknown_protocol(root: Path) -> None:

@@ -71,8 +71,18 @@ def test_bad_labels_name_the_file_and_the_line(tmp_path: Path, content: str, com
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
     place = make_folder(tmp_path)
     (place / "labels.csv").write_bytes("image,hündchen\na.jpg,1\n".encode("latin-1"))
-    with pytest.raises(BadData, match=r"labels\.csv: can't be read"):
+    with pytest.raises(BadData, match=r"labels\.csv, line 1: not UTF-8 \(byte 7 is 0xfc\); save the file as UTF-8"):
         Folder.open(place)
+    later = "\ufeffimage,dog\r\na.jpg,1\r\nmore/".encode() + b"\xfc.jpg,0\r\n"
+    (place / "labels.csv").write_bytes(later)
+    with pytest.raises(BadData, match=rf"line 3: not UTF-8 \(byte {later.index(0xFC)} is 0xfc\)"):
+        Folder.open(place)
+
+
+def test_what_a_run_may_know_without_opening_it_again(tmp_path: Path) -> None:
+    place = make_folder(tmp_path)
+    assert Folder.open(place).sources == (place / "labels.csv", place, place / "more")
+    assert Folder.open(place).full_size is None
 
 
 def test_a_missing_image(tmp_path: Path) -> None:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.dataset_fixtures import make_nuswide, photo
+from tta_bench.datasets import nuswide
 from tta_bench.datasets.nuswide import CONCEPTS, NUSWideTest
-from tta_bench.errors import BadData, DataMissing, UnknownName
+from tta_bench.errors import BadData, DataMissing, UnknownName, UsageError
+from tta_bench.system.progress import Silent
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     make_nuswide(tmp_path / "nuswide")
     return tmp_path
+
+
+@pytest.fixture
+def of_official_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the official list had no more than the four images of the small one."""
+    monkeypatch.setattr(NUSWideTest, "layout", replace(NUSWideTest.layout, listed=4))
+    monkeypatch.setattr(nuswide, "LABELLED", 3)
 
 
 def labels(dataset: NUSWideTest) -> dict[str, list[str]]:
@@ -29,6 +39,7 @@ def test_the_81_concepts_are_in_alphabetical_order() -> None:
     assert list(CONCEPTS) == sorted(set(CONCEPTS))
 
 
+@pytest.mark.usefixtures("of_official_size")
 @pytest.mark.parametrize("protocol", ["default", "mltta"])
 def test_labels(root: Path, protocol: str) -> None:
     dataset = NUSWideTest.open(root, protocol)
@@ -75,10 +86,15 @@ def test_labels_where_the_official_archive_puts_them(tmp_path: Path, folder: str
 def test_missing_data_says_that_there_is_no_archive(tmp_path: Path) -> None:
     with pytest.raises(
         DataMissing, match=r"ImageList/TestImagelist.txt .*no single official archive.*Lab for Media Search"
-    ):
+    ) as caught:
         NUSWideTest.open(tmp_path)
+    for address in ("lms.comp.nus.edu.sg", "Lxyhaha/NUS-WIDE", "xinleili/nuswide"):
+        assert address in str(caught.value)
+    with pytest.raises(UsageError, match="no single official archive"):
+        NUSWideTest.download(tmp_path, Silent())
 
 
+@pytest.mark.usefixtures("of_official_size")
 def test_vanished_images_are_left_out_and_reported(root: Path) -> None:
     (root / "nuswide/Flickr/zebra/0002_1567438822.jpg").unlink()
     (root / "nuswide/Flickr/zebra/0003_0000000001.jpg").unlink()  # has no concept: of no interest
@@ -88,6 +104,66 @@ def test_vanished_images_are_left_out_and_reported(root: Path) -> None:
     (warning,) = dataset.warnings
     assert "1 of 3 images with labels are not on disk" in warning
     assert str(Path("zebra/0002_1567438822.jpg")) in warning
+    assert (len(dataset), dataset.full_size) == (2, 3)
+    (status,) = NUSWideTest.status(root)
+    assert (status.found, status.images, status.expected, status.complete) == (True, 2, 4, False)
+    assert status.how == "Runs leave out the photos that are missing."
+
+
+def test_a_link_that_leads_nowhere_is_a_vanished_image(root: Path) -> None:
+    file = root / "nuswide/Flickr/zebra/0002_1567438822.jpg"
+    file.unlink()
+    file.symlink_to(root / "gone.jpg")
+    assert list(labels(NUSWideTest.open(root))) == ["actor/0001_2124494179", "actor/0004_0000000002"]
+
+
+# ---------------------------------------------------------------------------------------------------------- counts
+
+
+def test_the_number_of_images_is_reported_but_does_not_stop_a_subset(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = NUSWideTest.open(root)
+    assert dataset.warnings == ("nuswide lists 4 images here; the official split has 107,859",)
+    assert dataset.full_size == 83_898
+    monkeypatch.setattr(NUSWideTest, "layout", replace(NUSWideTest.layout, listed=4))
+    assert NUSWideTest.open(root).warnings == ("nuswide has 3 images with labels here; others count 83,898",)
+
+
+@pytest.mark.usefixtures("of_official_size")
+def test_the_picture_that_stands_for_vanished_photos_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nuswide, "MANY", 2)
+    first, second, third = NUSWideTest.open(root).files
+    photo(third, "grayscale")
+    (warning,) = NUSWideTest.open(root).warnings
+    assert (
+        f"2 photos are one and the same file, as Flickr gives for a photo that is gone, the first is {first}" in warning
+    )
+    content = bytearray(second.read_bytes())
+    content[-3] ^= 1
+    second.write_bytes(content)  # as long as the first, and another photo
+    assert NUSWideTest.open(root).warnings == ()
+
+
+# ----------------------------------------------------------------------------------------------------- flat copies
+
+
+@pytest.mark.usefixtures("of_official_size")
+@pytest.mark.parametrize("folder", ["images", "image", "Flickr"])
+def test_photos_in_one_folder_are_found_by_their_base_names(root: Path, folder: str) -> None:
+    nested = NUSWideTest.open(root)
+    place = root / "nuswide"
+    (place / "Flickr").rename(place / "nested")
+    (place / folder).mkdir()
+    for file in (place / "nested").rglob("*.jpg"):
+        file.rename(place / folder / file.name)
+    flat = NUSWideTest.open(root)
+    assert labels(flat) == labels(nested)
+    assert flat.fingerprint == nested.fingerprint  # the same images under the same ids: their features are shared
+    assert flat.files[0] == place / folder / "0001_2124494179.jpg"
+    assert flat.sources[-1] == place / folder
+    (status,) = NUSWideTest.status(root)
+    assert (status.images, status.complete) == (4, True)
 
 
 def test_no_image_at_all(root: Path) -> None:

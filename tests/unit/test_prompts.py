@@ -60,6 +60,25 @@ def test_templates(backbone: OpenClip) -> None:
     assert same is backbone
 
 
+def test_the_ensemble_is_clips_published_seven() -> None:
+    """From the notebook of CLIP's authors, their spelling included."""
+    assert PromptSet.named("ensemble", ["fire_hydrant"]).texts == (
+        (
+            "itap of a fire hydrant.",
+            "a bad photo of the fire hydrant.",
+            "a origami fire hydrant.",
+            "a photo of the large fire hydrant.",
+            "a fire hydrant in a video game.",
+            "art of the fire hydrant.",
+            "a photo of the small fire hydrant.",
+        ),
+    )
+    photos = PromptSet.named("ensemble-photos", NAMES)  # what `ensemble` was before
+    assert photos.count == 7 * len(NAMES)
+    assert photos.texts[0][-1] == "a drawing of a cat."
+    assert photos.identity != PromptSet.named("ensemble", NAMES).identity
+
+
 def test_cupl_sentences_may_differ_in_number(backbone: OpenClip, tmp_path: Path) -> None:
     file = tmp_path / "sentences.json"
     table = {"Cat": ["A small pet.", "It purrs.", "It has whiskers."], "traffic light": ["Red, amber, green."]}
@@ -93,6 +112,13 @@ def test_bad_cupl_files(tmp_path: Path, content: str, reason: str) -> None:
     with pytest.raises(BadData, match=reason) as caught:
         PromptSet.named(f"cupl:{file}", NAMES)
     assert "bad.json" in str(caught.value)
+
+
+def test_sentences_that_are_not_utf8(tmp_path: Path) -> None:
+    file = tmp_path / "latin.json"
+    file.write_bytes('{"cat":\n["Kätzchen"]}'.encode("latin-1"))
+    with pytest.raises(BadData, match=r"latin\.json, line 2: not UTF-8 \(byte 11 is 0xe4\); save the file as UTF-8"):
+        PromptSet.named(f"cupl:{file}", NAMES)
 
 
 @pytest.mark.parametrize("name", ["foto", "coop", "coop:", "clip:x", ""])
@@ -266,6 +292,16 @@ def test_maple_is_another_backbone_and_tunes_its_context(backbone: OpenClip, tmp
     context = adapted.init_context("a photo of a").clone().requires_grad_()
     (gradient,) = torch.autograd.grad(adapted.encode_context(context, NAMES)[0, 0], context)
     assert gradient.abs().sum() > 0
+
+
+@pytest.mark.parametrize(("depth", "warned"), [(0, True), (1, True), (2, False), (8, True)])
+def test_a_maple_file_of_another_experiment_is_pointed_out(
+    backbone: OpenClip, tmp_path: Path, caplog: pytest.LogCaptureFixture, depth: int, warned: bool
+) -> None:
+    PromptSet.named(f"maple:{save(tmp_path / 'model.pth.tar-2', maple(backbone, depth))}", NAMES)
+    assert len(caplog.messages) == warned
+    for line in caplog.messages:
+        assert f"model.pth.tar-2 has {depth} compound prompts; the published cross-dataset checkpoint has 2" in line
 
 
 def test_bad_maple_files(backbone: OpenClip, tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import torch
 from sklearn.metrics import average_precision_score
 from torch import Tensor
 
+from tests.unit.small_models import save
 from tta_bench.backbones._open_clip import OpenClip
-from tta_bench.backbones.tiny import WEIGHTS, Tiny, build_tokenizer, read_config
+from tta_bench.backbones.tiny import CONFIG, WEIGHTS, Tiny, build_tokenizer, read_config
 from tta_bench.datasets._scenes_layout import CLASS_NAMES
 from tta_bench.datasets.scenes import Scenes
-from tta_bench.errors import UsageError, WeightsMissing
+from tta_bench.errors import BadData, UsageError, WeightsMissing
 from tta_bench.interfaces import PromptTunable
 
 NAMES = ["dog", "umbrella", "fire engine"]
@@ -109,11 +110,38 @@ def test_half_precision_is_close(tiny: Tiny) -> None:
     assert cosine.min() > 0.999
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WeightsMissing, match="train_tiny"):
+@pytest.mark.parametrize("name", ["mine.pt", "mine.safetensors"])
+def test_other_weights_of_the_same_kind_can_be_loaded(tiny: Tiny, tmp_path: Path, name: str) -> None:
+    file = save(tiny, tmp_path / name)
+    loaded = Tiny.load("cpu", file)
+    assert torch.equal(loaded.encode_texts(NAMES), tiny.encode_texts(NAMES))
+    assert torch.equal(loaded.encode_images(pixels(tiny)), tiny.encode_images(pixels(tiny)))
+    assert loaded.sources == (CONFIG, file)
+
+
+def test_weights_of_another_architecture_are_refused(tiny: Tiny, tmp_path: Path) -> None:
+    weights = tiny.model.state_dict()
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "other.pt")
+    torch.save(weights | {"visual.proj": weights["visual.proj"][:, 1:].clone()}, tmp_path / "narrow.pt")
+    for name, words in (("other.pt", r"missing .*1 unknown \(weight\)"), ("narrow.pt", r"1 of another shape")):
+        with pytest.raises(BadData, match=rf"{name} does not hold the weights of tiny: .*{words}") as caught:
+            Tiny.load("cpu", tmp_path / name)
+        assert "\n" not in str(caught.value)
+
+
+def test_what_it_is_made_of_and_for(tiny: Tiny) -> None:
+    assert tiny.made_for == ("scenes",)
+    assert tiny.sources == (CONFIG, WEIGHTS)
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"none\.safetensors: no such file"):
         Tiny.load("cpu", tmp_path / "none.safetensors")
     with pytest.raises(UsageError, match="fp8"):
         Tiny.load("cpu", precision="fp8")
+    monkeypatch.setattr("tta_bench.backbones.tiny.WEIGHTS", tmp_path / "lost.safetensors")
+    with pytest.raises(WeightsMissing, match="train_tiny"):
+        Tiny.load("cpu")
 
 
 def test_it_recognises_clean_scenes(tiny: Tiny) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -152,11 +153,15 @@ def test_bad_files_are_named(root: Path, file: str, content: str, complaint: str
         "VOC2012/VOCdevkit/VOC2012",
         "voc2012/VOCdevkit/VOC2012",
         "VOC2012/PascalVOC2012/VOC2012_train_val",
+        "VOC2012_train_val/VOC2012_train_val",
+        "VOC2012/VOC2012",
+        "VOCdevkit/VOCdevkit/VOC2012",
+        "VOCdevkit/VOC2012/VOC2012",
     ],
 )
 def test_the_folders_people_have(tmp_path: Path, folder: str) -> None:
     place = make_voc(tmp_path / folder, "val")
-    for root in (tmp_path, place):
+    for root in (tmp_path, place, *(above for above in [place.parent] if above.name == place.name)):
         dataset = VOC2012Val.open(root)
         assert [dataset[i].id for i in range(len(dataset))] == list(VOC_IMAGES)
         assert dataset[0].image.size == (40, 24)
@@ -188,7 +193,28 @@ def test_a_folder_without_images(root: Path) -> None:
 
 
 def test_the_number_of_images_is_reported_but_does_not_stop_a_subset(root: Path) -> None:
-    assert VOC2007Test.open(root).warnings == ("voc2007 lists 4 images here; the official split has 4,952",)
+    dataset = VOC2007Test.open(root)
+    assert dataset.warnings == ("voc2007 lists 4 images here; the official split has 4,952",)
+    assert (len(dataset), dataset.full_size) == (4, 4952)
+
+
+def test_the_full_size_is_that_of_the_variant(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VOC2007Test, "layout", replace(VOC2007Test.layout, listed=4))
+    assert VOC2007Test.open(root).full_size == 4
+    assert VOC2007Test.open(root, "mltta").full_size == 3
+
+
+@pytest.mark.parametrize("variant", VOC2007Test.variants)
+def test_every_variant_that_is_listed_opens(root: Path, variant: str) -> None:
+    assert VOC2007Test.variants[0] == "default"
+    assert len(VOC2007Test.open(root, variant)) in (3, 4)
+
+
+def test_where_images_and_labels_are_from(root: Path) -> None:
+    folder = root / "VOCdevkit/VOC2007"
+    sources = VOC2007Test.open(root).sources
+    assert {folder / "ImageSets/Main/test.txt", folder / "ImageSets/Main/dog_test.txt"} < set(sources)
+    assert sources[-2:] == (folder / "Annotations", folder / "JPEGImages")
 
 
 def test_missing_images_are_found_when_opening(root: Path) -> None:

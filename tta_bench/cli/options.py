@@ -46,9 +46,7 @@ Results = Annotated[Path | None, typer.Option("--results", help="Where run recor
 DataRoot = Annotated[
     Path | None, typer.Option("--data-root", help="Where datasets are (TTABENCH_DATA).", metavar="DIR")
 ]
-DataPaths = Annotated[
-    list[str] | None, typer.Option("--data", help="An own root for one dataset.", metavar="DATASET=DIR")
-]
+DataPaths = Annotated[list[str] | None, typer.Option("--data", help="An own root for one dataset.", metavar="NAME=DIR")]
 DatasetName = Annotated[str, typer.Option("--dataset", "-d", help="NAME or NAME:VARIANT.", metavar="DATASET")]
 BackboneName = Annotated[str, typer.Option("--backbone", "-b", help="The backbone's name.", metavar="BACKBONE")]
 Weights = Annotated[Path | None, typer.Option("--weights", help="Weights file for the backbone.", metavar="FILE")]
@@ -111,7 +109,10 @@ def data_paths(values: Sequence[str] | None) -> dict[str, Path]:
     """["coco2017=/mnt/coco"] -> {"coco2017": Path("/mnt/coco")}, over what ttabench.toml says."""
     from tta_bench.system import config
 
-    given = pairs(values or [], "--data", "dataset=folder, for example --data coco2017=/mnt/coco")
+    example = "NAME=DIR, for example --data coco2017=/mnt/coco"
+    given = pairs(values or [], "--data", example)
+    if "" in given.values():
+        raise UsageError(f"--data: write {example}")
     return {**config.load().data, **{name: Path(path).expanduser() for name, path in given.items()}}
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import Backbone, Task
 from tta_bench.prompts.synonyms import SYNONYMS, plural
-from tta_bench.system.files import canonical_json, digest, file_digest, write_atomically
+from tta_bench.system.files import canonical_json, digest, file_digest, read_utf8, write_atomically
 
 TEMPLATE = "template"
 TEMPLATE_VERSION = "1"  # raise it when the template corpus changes: part of a run's config identity
@@ -115,7 +115,7 @@ def read_text(file: Path, class_names: Sequence[str]) -> Corpus:
     """Lines of `caption TAB label,label`. A label is a class or a word for one; unknown ones are dropped."""
     words = class_of_words(class_names)
     pairs = []
-    for number, line in enumerate(_text(file).splitlines(), start=1):
+    for number, line in enumerate(read_utf8(file).splitlines(), start=1):
         if not line.strip():
             continue
         caption, tab, labels = line.partition("\t")
@@ -129,7 +129,7 @@ def read_text(file: Path, class_names: Sequence[str]) -> Corpus:
 def read_coco(file: Path, class_names: Sequence[str]) -> Corpus:
     """COCO's captions_*.json: a caption's labels are the classes that its words name, in their order."""
     try:
-        content = json.loads(_text(file))
+        content = json.loads(read_utf8(file))
         captions = [str(annotation["caption"]) for annotation in content["annotations"]]
     except (ValueError, KeyError, TypeError) as error:
         raise BadData(f"{file}: not a COCO captions file (annotations with a caption each)") from error
@@ -161,15 +161,6 @@ def read_source(source: str, class_names: Sequence[str]) -> Corpus:
         return template_corpus(class_names)
     file = Path(source)
     return read_coco(file, class_names) if file.suffix == ".json" else read_text(file, class_names)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise BadData(f"{file}: not UTF-8 text") from error
 
 
 # ------------------------------------------------------------------------------------------------- encoded corpora

@@ -6,11 +6,13 @@ Layouts are those of the projects' own files; docs/prompts.md tells where to get
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,9 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import BackboneExtras
-from tta_bench.system.files import file_digest
+from tta_bench.system.files import file_digest, read_utf8
+
+log = logging.getLogger(__name__)
 
 # ---------------------------------------------------------------------------------------------------------- CuPL
 
@@ -28,8 +32,8 @@ def read_cupl(file: Path, class_names: Sequence[str]) -> list[tuple[str, ...]]:
     """CuPL's json, class -> sentences: those of every class, in the classes' order."""
     check_exists(file)
     try:
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, ValueError) as error:
+        content = json.loads(read_utf8(file))
+    except ValueError as error:
         raise BadData(f"{file}: not a json file ({error})") from error
     if not isinstance(content, dict):
         raise BadData(f"{file}: not a table of sentences by class")
@@ -76,6 +80,9 @@ class Maple:
     vision: tuple[Tensor, ...]  # [n, E'] before block 0, 1, 2, …
 
 
+COMPOUND_PROMPTS = 2  # of MaPLe's cross-dataset checkpoints
+
+
 def read_coop(file: Path) -> Coop:
     """`state_dict.ctx` [n, E]; of the rest only the start token's embedding, `token_prefix` [C, 1, E], is looked at."""
     weights = _read_state_dict(file)
@@ -93,6 +100,8 @@ def read_maple(file: Path) -> Maple:
     weights = {k.removeprefix(prefix): v for k, v in _read_state_dict(file).items() if str(k).startswith(prefix)}
     context = _tensor(weights, "ctx", file, "MaPLe")
     depth = sum(name.startswith("compound_prompts_text.") for name in weights)
+    if depth != COMPOUND_PROMPTS:
+        _point_out_depth(file, depth)
     text = tuple(_tensor(weights, f"compound_prompts_text.{i}", file, "MaPLe") for i in range(depth))
     projections = ["proj", *(f"compound_prompt_projections.{i}" for i in range(depth))]
     vision = []
@@ -102,6 +111,17 @@ def read_maple(file: Path) -> Maple:
             raise BadData(f"{file}: the shapes of ctx, its compound prompts and {name} don't fit")
         vision.append(prompt @ weight.T + bias)
     return Maple(file, file_digest(file), context, _start(weights, "token_prefix"), text, tuple(vision))
+
+
+@cache  # said once, however many runs of a grid read the file
+def _point_out_depth(file: Path, depth: int) -> None:
+    log.warning(
+        "ttabench: warning: %s has %d compound prompts; the published cross-dataset checkpoint has %d (depth 3). "
+        "Those of depth 9 are for base-to-novel: on other classes their numbers are not MaPLe's",
+        file,
+        depth,
+        COMPOUND_PROMPTS,
+    )
 
 
 def check_start(learned: Coop | Maple, backbone: object, name: str) -> None:

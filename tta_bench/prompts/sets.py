@@ -22,7 +22,16 @@ from tta_bench.system.files import digest, file_digest
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "photo": ("a photo of a {}.",),
-    "ensemble": (
+    "ensemble": (  # CLIP's published seven, which its authors selected from its eighty
+        "itap of a {}.",
+        "a bad photo of the {}.",
+        "a origami {}.",
+        "a photo of the large {}.",
+        "a {} in a video game.",
+        "art of the {}.",
+        "a photo of the small {}.",
+    ),
+    "ensemble-photos": (
         "a photo of a {}.",
         "a photo of the {}.",
         "a blurry photo of a {}.",
@@ -54,7 +63,7 @@ class PromptSet:
 
     @classmethod
     def named(cls, name: str, class_names: Sequence[str]) -> PromptSet:
-        """photo, ensemble, cupl:FILE.json, coop:FILE or maple:FILE."""
+        """photo, ensemble, ensemble-photos, cupl:FILE.json, coop:FILE or maple:FILE."""
         names = tuple(class_names)
         kind, _, path = name.partition(":")
         if name in TEMPLATES:

@@ -1,7 +1,8 @@
-"""Writing files so that a crash, a full disk or a second process never leaves half of one."""
+"""Reading and writing files: a crash, a full disk or a second process never leaves half of one."""
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import json
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tta_bench.errors import StoreError
+from tta_bench.errors import BadData, StoreError
 
 
 @contextmanager
@@ -41,6 +42,23 @@ def write_atomically(path: Path, content: bytes) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def read_utf8(path: Path) -> str:
+    """A file's text, with or without a byte order mark. Raises `BadData` that says where it is not UTF-8."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadData(f"{path}: can't be read: {error.strerror or error}") from error
+    mark = len(codecs.BOM_UTF8) if content.startswith(codecs.BOM_UTF8) else 0
+    try:
+        return content[mark:].decode()
+    except UnicodeDecodeError as error:
+        wrong = mark + error.start
+        line = content.count(b"\n", 0, wrong) + 1
+        raise BadData(
+            f"{path}, line {line}: not UTF-8 (byte {wrong:,} is 0x{content[wrong]:02x}); save the file as UTF-8"
+        ) from error
 
 
 def canonical_json(value: Any) -> str:

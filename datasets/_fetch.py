@@ -1,0 +1,151 @@
+"""Fetching an archive over a line that breaks, from a host that may be slow, gone or replaced by a mirror.
+
+A download goes to FILE.part and resumes from there, whoever serves the rest: only the checksum decides whether the
+whole is the official file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tta_bench.datasets._archives import AGAIN, CHUNK, Archive, DownloadFailed, check_space, megabytes
+from tta_bench.system.progress import Reporter
+
+TIMEOUT = 60.0  # seconds without a sign of life: VOC's server has taken minutes to answer
+ATTEMPTS = 4  # connections per address and command
+PAUSE = 1.0  # seconds before the next attempt
+BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that may be others in a moment
+
+
+class _Failed(Exception):
+    """An address did not give the file."""
+
+    def __init__(self, reason: str, advice: str, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.advice, self.passing = advice, passing  # passing: another attempt may succeed
+
+
+def fetch(archive: Archive, folder: Path, reporter: Reporter) -> Path:
+    """The archive's file, complete and with the right checksum: from its own address, or else from a mirror."""
+    file, part = folder / archive.file_name, folder / f"{archive.file_name}.part"
+    if file.is_file():
+        return file
+    failures: list[tuple[str, _Failed]] = []
+    for url in (archive.url, *archive.mirrors):
+        if failures:
+            reporter.line(f"{failures[-1][0]}: {failures[-1][1]}; trying the mirror {url}")
+        try:
+            _fetch_from(url, archive, part, reporter)
+            return part.replace(file)
+        except _Failed as failure:
+            failures.append((url, failure))
+    reasons = "; ".join(f"{url}: {failure}" for url, failure in failures)
+    raise DownloadFailed(f"{reasons}; {failures[0][1].advice}") from failures[-1][1]
+
+
+def _fetch_from(url: str, archive: Archive, part: Path, reporter: Reporter) -> None:
+    """Completes `part` from one address and checks it, or raises `_Failed`."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _download(url, archive, part, reporter)
+            break
+        except _Failed as failure:
+            if not failure.passing or attempt == ATTEMPTS:
+                raise
+            reporter.line(f"{archive.file_name}: {failure}; trying again")
+            time.sleep(PAUSE)
+    if archive.md5 and _md5(part) != archive.md5:
+        part.unlink()
+        raise _Failed("what arrived is not the official file (md5 differs)", "the same command downloads it anew")
+
+
+def _download(url: str, archive: Archive, part: Path, reporter: Reporter) -> None:
+    """One connection: appends to `part` until the file is complete."""
+    done = part.stat().st_size if part.is_file() else 0
+    with _answer(url, part, done) as response:
+        if response is None:  # the server has nothing beyond what is here
+            return
+        done, total = _extent(response, done)
+        if archive.size is not None and total not in (None, archive.size):
+            raise _Failed(
+                f"the server's file has {total:,} bytes, the official one {archive.size:,}", "it may have changed"
+            )
+        needed = archive.size if total is None else total
+        if needed is not None:
+            check_space(part.parent, needed - done)
+        reporter.line(f"{url}: {megabytes(needed)}" + (f", {megabytes(done)} are here already" if done else ""))
+        title, steps = archive.file_name, -(-(needed or 0) // CHUNK)
+        with part.open("ab" if done else "wb") as out, reporter.task(title, steps, "MiB", done // CHUNK) as advance:
+            while chunk := _read(response, done, total):
+                out.write(chunk)
+                done += len(chunk)
+                advance(1)
+    if total is not None and done < total:
+        raise _broken_off(done, total)
+
+
+@contextmanager
+def _answer(url: str, part: Path, start: int) -> Iterator[http.client.HTTPResponse | None]:
+    """The response from byte `start` on; None when the file ends right there."""
+    request = urllib.request.Request(url, headers={"User-Agent": "ttabench", "Accept-Encoding": "identity"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == 416 and start:
+                if error.headers.get("Content-Range") == f"bytes */{start}":
+                    yield None
+                    return
+                part.unlink()  # it can't be the beginning of the server's file
+                raise _Failed(
+                    "the file on the server is shorter than what was here", "the same command downloads it anew", True
+                ) from error
+            advice = "it may have moved" if error.code in (404, 410) else f"try again later: {AGAIN}"
+            raise _Failed(
+                f"the server answers {error.code} {error.reason}", advice, passing=error.code in BUSY
+            ) from error
+    except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
+        reason = getattr(error, "reason", None) or error
+        trusted = not isinstance(reason, ssl.SSLCertVerificationError)  # which does not mend itself
+        raise _Failed(f"no connection ({reason})", f"once there is one, {AGAIN}", passing=trusted) from error
+    with response:
+        yield response
+
+
+def _extent(response: http.client.HTTPResponse, start: int) -> tuple[int, int | None]:
+    """Where the response's first byte belongs and how long the whole file is, if the server says so."""
+    if response.status == 206:
+        first, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
+        if first.partition("-")[0] == str(start):
+            return start, int(total) if total.isdigit() else None
+        raise _Failed("the server sent another part of the file than was asked for", f"try again later: {AGAIN}")
+    length = response.headers.get("Content-Length", "")  # a server that knows no ranges starts from the beginning
+    return 0, int(length) if length.isdigit() else None
+
+
+def _read(response: http.client.HTTPResponse, done: int, total: int | None) -> bytes:
+    try:
+        return response.read(CHUNK)
+    except (OSError, http.client.HTTPException) as error:
+        if total is not None and isinstance(error, http.client.IncompleteRead):
+            return error.partial  # the length tells that more should have come
+        raise _broken_off(done, total, f" ({error})") from error
+
+
+def _broken_off(done: int, total: int | None, why: str = "") -> _Failed:
+    return _Failed(f"the connection broke off after {megabytes(done)} of {megabytes(total)}{why}", AGAIN, passing=True)
+
+
+def _md5(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
