@@ -1,16 +1,19 @@
 # make demo       a genuine experiment on the embedded default, ending in a leaderboard
 # make test       the test suite
 # make test-slow  what takes longer: many kill points, fresh virtual environments
+# make lint       style, types, who imports whom, and whether README still shows what the commands print
+# make readme     runs the commands of README and docs and puts their output below them
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow lint readme clean
 
 # Every method that needs nothing but features; half of the images, to stay below a minute on two cores.
+LIMIT ?= 300
 METHODS = clip,regions,tda,boostadapter,dmn,dpe,reta,purf
 demo: $(VENV)/.installed
-	$(BIN)/ttabench run --method $(METHODS) --dataset scenes --backbone tiny --limit 300
+	$(BIN)/ttabench run --method $(METHODS) --dataset scenes --backbone tiny --limit $(LIMIT)
 	$(BIN)/ttabench leaderboard --dataset scenes --backbone tiny
 
 test: $(VENV)/.installed-dev
@@ -23,6 +26,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python docs/refresh.py --check
+
+readme: $(VENV)/.installed-dev
+	$(BIN)/python docs/refresh.py
 
 # A new entry point or another version needs a new installation, hence the dependencies.
 $(VENV)/.installed: pyproject.toml constraints.txt

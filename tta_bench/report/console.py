@@ -38,11 +38,13 @@ def to_console(frame: pd.DataFrame, width: int) -> list[RenderableType]:
     shown: list[RenderableType] = []
     for board in boards(frame):
         if len(board.columns) == 1:
-            shown += _tables(board, board.title, board.fields, width)
+            (column,) = board.columns
+            fields = [(kind, column, kind) for kind in column.kinds]
+            shown += _tables(board, f"{column.name} with {board.title}", fields, width)
         else:
             for kind in KINDS:
-                fields = [(column, kind) for column in board.columns if kind in column.kinds]
-                shown += _tables(board, f"{board.title}: {kind}", fields, width)
+                fields = [(column.name, column, kind) for column in board.columns if kind in column.kinds]
+                shown += _tables(board, f"{kind} with {board.title}", fields, width)
         shown.append(Text(visible(" ".join([*board.notes, LEGEND])) + "\n"))
     return shown or [Text(NO_RUNS)]
 
@@ -66,9 +68,13 @@ class _Laid:
         return max(self.least, cell_len(self.heading))
 
 
-def _tables(board: Board, title: str, fields: Sequence[tuple[Column, str]], width: int) -> list[RenderableType]:
+def _tables(board: Board, title: str, fields: Sequence[tuple[str, Column, str]], width: int) -> list[RenderableType]:
+    """`fields` are headings and what stands below them; the title says what all of them have in common."""
     names = [visible(row.name) for row in board.rows]
-    columns = [_laid(board, column, kind) for column, kind in fields]
+    columns = [
+        _Laid(visible(heading), [_number(board, row, column, kind) for row in board.rows])
+        for heading, column, kind in fields
+    ]
     # Long names of rows are folded, so that they leave at least the widest column its room.
     widest = max(column.least for column in columns)
     first = min(max(map(cell_len, ["method", *names])), max(8, width - 1 - BORDER - widest - BORDER))
@@ -78,10 +84,6 @@ def _tables(board: Board, title: str, fields: Sequence[tuple[Column, str]], widt
         _widen(part, room)
         made.append(_table(title, first, names, part))
     return made
-
-
-def _laid(board: Board, column: Column, kind: str) -> _Laid:
-    return _Laid(visible(f"{column.name} {kind}"), [_number(board, row, column, kind) for row in board.rows])
 
 
 def _number(board: Board, row: Row, column: Column, kind: str) -> Text:
