@@ -17,6 +17,7 @@ from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, UnknownName
 from tta_bench.pixels.decode import decode
 from tta_bench.system.progress import Reporter
+from tta_bench.system.text import counted
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Sample
@@ -130,11 +131,10 @@ def full_size(layout: Layout, listed: int, kept: int, official: int) -> int:
 def count_warnings(layout: Layout, listed: int, with_labels: int) -> list[str]:
     """What differs from the official numbers of images: a subset may run, but not unnoticed."""
     if listed != layout.listed:
-        return [f"{layout.name} lists {listed:,} images here; the official split has {layout.listed:,}"]
+        return [f"{layout.name} lists {counted(listed, 'image')} here; the official split has {layout.listed:,}"]
     if layout.labelled is not None and with_labels != layout.labelled:
-        return [
-            f"{layout.name} has {with_labels:,} images with labels here; the official split has {layout.labelled:,}"
-        ]
+        here = counted(with_labels, "image")
+        return [f"{layout.name} has {here} with labels here; the official split has {layout.labelled:,}"]
     return []
 
 

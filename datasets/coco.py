@@ -18,6 +18,7 @@ from tta_bench.datasets._layout import COCO2014, COCO2017, Layout
 from tta_bench.datasets._photos import Labels, OfficialPhotos, check_variant, count_warnings, full_size, labelled
 from tta_bench.errors import BadData
 from tta_bench.system.files import read_utf8
+from tta_bench.system.text import counted
 
 VARIANTS = ("default", "mltta", "mltta-five")
 CLASSES = 80
@@ -40,7 +41,7 @@ class _COCO(OfficialPhotos):
         kept = labelled(labels)
         warnings = count_warnings(cls.layout, len(file_names), len(kept))
         if len(class_names) != CLASSES:
-            warnings.append(f"{cls.name} has {len(class_names)} classes here; COCO has {CLASSES}")
+            warnings.append(f"{cls.name} has {counted(len(class_names), 'class')} here; COCO has {CLASSES}")
         if variant == "mltta-five":
             kept = np.flatnonzero(labels.sum(axis=1) == 5)
         files = [parts["images"] / file_names[i] for i in kept]

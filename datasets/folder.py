@@ -23,6 +23,7 @@ from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, DataMissing, UsageError
 from tta_bench.system.files import read_utf8
 from tta_bench.system.progress import Reporter
+from tta_bench.system.text import counted
 
 LABELS = "labels.csv"
 VALUES = {"1": 1, "0": 0, "-1": -1}
@@ -84,7 +85,7 @@ def _read(file: Path) -> tuple[list[str], list[str], list[list[int]]]:
             where = f"{file}, line {reader.line_num}"
             image, values = cells[0].strip().replace("\\", "/"), [cell.strip() for cell in cells[1:]]
             if len(values) != len(class_names):
-                raise BadData(f"{where}: {len(values)} labels for {len(class_names)} classes")
+                raise BadData(f"{where}: {counted(len(values), 'label')} for {counted(len(class_names), 'class')}")
             wrong = next((value for value in values if value not in VALUES), None)
             if wrong is not None:
                 raise BadData(f"{where}: '{wrong}' is not 1, 0 or -1")

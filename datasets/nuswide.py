@@ -26,6 +26,7 @@ from tta_bench.datasets._photos import (
 )
 from tta_bench.errors import BadData
 from tta_bench.system.files import file_digest, read_utf8
+from tta_bench.system.text import counted
 
 _CONCEPTS = """
     airport animal beach bear birds boats book bridge buildings cars castle cat cityscape clouds computer coral cow
@@ -83,7 +84,7 @@ class NUSWideTest(OfficialPhotos):
 def _count_warnings(layout: Layout, listed: int, with_labels: int) -> list[str]:
     warnings = count_warnings(layout, listed, with_labels)
     if not warnings and with_labels != LABELLED:
-        warnings.append(f"nuswide has {with_labels:,} images with labels here; others count {LABELLED:,}")
+        warnings.append(f"nuswide has {counted(with_labels, 'image')} with labels here; others count {LABELLED:,}")
     return warnings
 
 
@@ -110,7 +111,7 @@ def _read_concept(folder: Path, concept: str, images: int) -> Labels:
     file = folder / f"Labels_{concept}_Test.txt"
     marks = read_utf8(file).split()
     if len(marks) != images:
-        raise BadData(f"{file}: {len(marks):,} lines for the {images:,} images of the test list")
+        raise BadData(f"{file}: {counted(len(marks), 'line')} for the {counted(images, 'image')} of the test list")
     if not set(marks) <= {"0", "1"}:
         wrong = next(i for i, mark in enumerate(marks) if mark not in ("0", "1"))
         raise BadData(f"{file}: entry {wrong + 1} is '{marks[wrong]}'; expected 0 or 1")

@@ -56,7 +56,7 @@ def test_no_labels_file(tmp_path: Path) -> None:
         ("image,dog,dog\na.jpg,1,0\n", "class 'dog' is there twice"),
         ("image,dog\n", "lists no image"),
         ("image,dog\na.jpg,1\nmore/b.jpg,yes\n", "line 3: 'yes' is not 1, 0 or -1"),
-        ("image,dog\na.jpg,1\nmore/b.jpg\n", "line 3: 0 labels for 1 classes"),
+        ("image,dog\na.jpg,1\nmore/b.jpg\n", "line 3: 0 labels for 1 class"),
         ("image,dog\na.jpg,\n", "line 2: '' is not 1, 0 or -1"),
         ("image,dog\na.jpg,1\n\na.jpg,1\n", "line 4: a.jpg is there twice"),
     ],

@@ -19,6 +19,7 @@ from tta_bench.cli.options import (
     data_paths,
     registry,
 )
+from tta_bench.system.text import counted
 
 app = typer.Typer(help="Caption corpora for ML-TTA.", no_args_is_help=True)
 
@@ -46,4 +47,4 @@ def build(
     bench = Bench(data_root=data_root, data=data_paths(data), registry=found, progress=Terminal())
     encoder = bench.backbone(backbone, weights=weights)
     count, digest = captions.build(source, bench.dataset(dataset).class_names, encoder, output)
-    print(f"{output}: {count} captions, digest {digest[:12]}; use it with --set captions={output}")
+    print(f"{output}: {counted(count, 'caption')}, digest {digest[:12]}; use it with --set captions={output}")

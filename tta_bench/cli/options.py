@@ -64,7 +64,8 @@ def registry(files: list[Path] | None, without: list[str] | None) -> Registry:
     """The plugins that a command sees; what is odd about them is said at once."""
     from tta_bench.plugins import Registry, only_from_environment
 
-    found = Registry(files or [], without or [], only_from_environment())
+    named = [Path(part) for file in files or [] for part in ([str(file)] if file.is_file() else str(file).split(","))]
+    found = Registry(named, names(without, "--no-plugin") if without else [], only_from_environment())
     for warning in found.warnings:
         complain(f"warning: {warning}")
     return found

@@ -24,6 +24,7 @@ from tta_bench.cli.options import (
     registry,
 )
 from tta_bench.errors import BadData, Interrupted
+from tta_bench.system.text import counted
 
 app = typer.Typer(help="Feature packs: others then need neither images nor weights.", no_args_is_help=True)
 
@@ -78,7 +79,7 @@ def export(
         )
     except KeyboardInterrupt:
         raise Interrupted from None
-    print(f"{file}: {len(pack)} images, {', '.join(pack.recipes)}")
+    print(f"{file}: {counted(len(pack), 'image')}, {', '.join(pack.recipes)}")
 
 
 @app.command("info", cls=Command)
@@ -99,5 +100,5 @@ def verify(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
     for fault in faults:
         complain(f"{file}: {fault}")
     if faults:
-        raise BadData(f"{file}: {len(faults)} fault{'s' if len(faults) > 1 else ''}")
+        raise BadData(f"{file}: {counted(len(faults), 'fault')}")
     typer.echo(f"{file}: sound")

@@ -107,7 +107,9 @@ def run(
         limit=limit,
         settings=pairs(setting or [], "--set", "key=value, for example --set shots=5"),
         preset=preset,
-        recipes=pairs(recipe or [], "--recipe", "role=recipe, for example --recipe views=plain63"),
+        recipes=pairs(
+            names(recipe, "--recipe") if recipe else [], "--recipe", "role=recipe, for example --recipe views=plain63"
+        ),
         precision=choice("--precision", precision, ("fp32", "fp16", "bf16")),
         weights=weights,
         random_weights=random_weights,
@@ -156,6 +158,6 @@ def line(record: RunRecord, already: bool) -> str:
     note = f", {counted(empty, 'class')} without positives {treatment}" if empty else ""
     untrained = " (untrained: the numbers mean nothing)" if record.random_weights else ""
     partial = record.dataset_size is not None and record.n < record.dataset_size
-    images = f"{record.n:,} of {record.dataset_size:,} images" if partial else f"{record.n:,} images"
+    images = f"{record.n:,} of {record.dataset_size:,} images" if partial else counted(record.n, "image")
     where = f"{record.method} on {record.dataset} with {record.backbone}{untrained}, seed {record.seed}"
     return f"{where}: {score}{note}, {images}, {cost} [{record.run_id}]"

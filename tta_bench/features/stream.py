@@ -17,6 +17,7 @@ from tta_bench.errors import BadData, UnknownName, UsageError
 from tta_bench.features.encoding import render
 from tta_bench.features.source import StoredViews
 from tta_bench.interfaces import Dataset, Observation
+from tta_bench.system.text import counted
 from tta_bench.views import Original
 
 Mailbox: TypeAlias = SimpleQueue[Any]
@@ -30,13 +31,19 @@ def stream_order(ids: Sequence[str], order: str, seed: int) -> list[int]:
     seed K whatever the run's seed (other orders of the same views). A permutation sorts by hash(seed, id): no library's
     random numbers are in it, so it is the same everywhere and for ever.
     """
+    check_order(order)
     kind, _, own_seed = order.partition(":")
-    if kind == "sequential" and not own_seed:
+    if kind == "sequential":
         return list(range(len(ids)))
-    if kind != "shuffled" or (own_seed and not own_seed.isdigit()):
-        raise UsageError(f"--order {order}: choose shuffled, shuffled:K (K a number) or sequential")
     salt = f"order/{own_seed or seed}/"
     return sorted(range(len(ids)), key=lambda i: hashlib.sha256((salt + ids[i]).encode()).digest())
+
+
+def check_order(order: str) -> None:
+    """Raises `UsageError` for an order that does not exist."""
+    kind, colon, own_seed = order.partition(":")
+    if order != "sequential" and (kind != "shuffled" or (colon and not own_seed.isdecimal())):
+        raise UsageError(f"--order {order}: choose shuffled, shuffled:K (K a number) or sequential")
 
 
 @dataclass
@@ -61,7 +68,7 @@ class Stream:
             if sample.labels.shape != (len(dataset.class_names),) or not np.isin(sample.labels, (1, 0, -1)).all():
                 raise BadData(
                     f"dataset {dataset.name}, image {sample.id}: labels must be 1, 0 or -1 for each of the "
-                    f"{len(dataset.class_names)} classes, not an array of shape {sample.labels.shape}"
+                    f"{counted(len(dataset.class_names), 'class')}, not an array of shape {sample.labels.shape}"
                 )
         indices = stream_order(ids, order, seed)[:limit]
         return cls([ids[i] for i in indices], np.stack([samples[i].labels for i in indices]), indices)

@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from tta_bench.errors import BadData, UnknownName, UsageError
 from tta_bench.interfaces import Backbone, BackboneExtras, PromptTunable
-from tta_bench.prompts.files import Coop, Maple, check_start, read_coop, read_cupl, read_maple
+from tta_bench.prompts.files import Coop, Maple, check_exists, check_start, read_coop, read_cupl, read_maple
 from tta_bench.system.files import digest, file_digest
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -51,6 +51,17 @@ class DeepPromptable(Protocol):
     def with_deep_prompts(self, prompts: Maple) -> Backbone: ...
 
 
+def check_name(prompt: str) -> None:
+    """Raises `UsageError` for a prompt that does not exist, or whose file does not."""
+    kind, _, path = prompt.partition(":")
+    if prompt in TEMPLATES:
+        return
+    if kind not in FILES or not path:
+        known = (*TEMPLATES, *FILES.values())
+        raise UnknownName("prompt", prompt, known, f"There are: {', '.join(known)}.")
+    check_exists(Path(path))
+
+
 @dataclass(frozen=True)
 class PromptSet:
     """The prompts of every class, and what they were learned with."""
@@ -64,13 +75,11 @@ class PromptSet:
     @classmethod
     def named(cls, name: str, class_names: Sequence[str]) -> PromptSet:
         """photo, ensemble, ensemble-photos, cupl:FILE.json, coop:FILE or maple:FILE."""
+        check_name(name)
         names = tuple(class_names)
         kind, _, path = name.partition(":")
         if name in TEMPLATES:
             return cls(name, _filled(name, names), names)
-        if kind not in FILES or not path:
-            known = (*TEMPLATES, *FILES.values())
-            raise UnknownName("prompt", name, known, f"There are: {', '.join(known)}.")
         file = Path(path)
         if kind == "cupl":
             sentences = tuple(read_cupl(file, names))

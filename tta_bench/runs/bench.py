@@ -202,6 +202,16 @@ class Bench:
 
     # ---------------------------------------------------------------------------------------------------- runs
 
+    def check(self, spec: RunSpec) -> None:
+        """Refuses what can be seen to be wrong before a backbone is loaded or a dataset opened."""
+        from tta_bench.features.stream import check_order
+        from tta_bench.prompts.sets import check_name
+
+        check_order(spec.order)
+        if spec.pack is None:
+            check_name(spec.prompt)
+        _recipes(self.configure(spec).method, spec)
+
     def prepare(self, spec: RunSpec) -> Run:
         """The run with all that it needs, before anything is encoded."""
         from dataclasses import replace
@@ -211,7 +221,7 @@ class Bench:
         configured = self.configure(spec)
         method = configured.method
         method.validate()  # refuses at once when a file or a second model is missing
-        recipes = _recipes(method, {**method.preset_recipes.get(spec.preset or "", {}), **spec.recipes})
+        recipes = _recipes(method, spec)
         source = self.source(spec)
         source.check(method, recipes)
         second = method.second_backbone()
@@ -259,11 +269,12 @@ class Bench:
         return known.Surroundings(self.registry, root, self.encoding.dtype)
 
 
-def _recipes(method: Method, substitutes: Mapping[str, str | ViewRecipe]) -> dict[str, ViewRecipe]:
+def _recipes(method: Method, spec: RunSpec) -> dict[str, ViewRecipe]:
+    """The method's views, with what the preset and the user put in their place."""
     from tta_bench.views import parse_recipe
 
     recipes = dict(method.recipes)
-    for role, recipe in substitutes.items():
+    for role, recipe in {**method.preset_recipes.get(spec.preset or "", {}), **spec.recipes}.items():
         if role not in recipes:
             hint = f"It has: {', '.join(recipes) or 'none'}."
             raise UnknownName(f"view role of {method.name}", role, recipes, hint)

@@ -85,29 +85,17 @@ def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient
 
 
 def _check(bench: Bench, cells: Sequence[RunSpec], lenient: bool) -> None:
-    """Everything that can be wrong with a request and be seen without loading a backbone or opening a dataset."""
-    from tta_bench.features.stream import stream_order
-    from tta_bench.prompts.sets import PromptSet
-    from tta_bench.views import parse_recipe
-
-    for spec in {(s.order, s.prompt, s.pack): s for s in cells}.values():
-        stream_order((), spec.order, 0)
-        if spec.pack is None:
-            PromptSet.named(spec.prompt, ())
-    checked: set[int | str] = set()
-    for spec in cells:
-        key = spec.method if isinstance(spec.method, str) else id(spec.method)
-        if key in checked:
-            continue
-        checked.add(key)
+    """Refuses what is misspelt in any of the cells. A plugin that can't be loaded fails its own cells later."""
+    for spec in {(_key(s.method), s.order, s.prompt): s for s in cells}.values():
         try:
-            bench.configure(spec)
+            bench.check(spec)
         except PluginError:
             if not lenient and len(cells) == 1:
                 raise
-        for recipe in spec.recipes.values():
-            if isinstance(recipe, str):
-                parse_recipe(recipe)
+
+
+def _key(method: str | Method) -> str | int:
+    return method if isinstance(method, str) else id(method)
 
 
 def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunOptions) -> list[RunOptions]:
