@@ -12,17 +12,21 @@ The text prototypes are the unit vectors e0, e1, e2, so that a feature's cosines
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tta_bench.functional import scaled_product, text_bank
+from tta_bench.functional import prototypes, scaled_product, text_bank
+from tta_bench.functional.class_cache import ClassCache
 from tta_bench.functional.prototypes import adamw_step, alignment_of, info_nce, inverse_length
 from tta_bench.functional.text_bank import Directions
 from tta_bench.interfaces import Observation, Task
+from tta_bench.methods import purf
 from tta_bench.methods.purf import (
     PuRF,
     Purified,
@@ -374,3 +378,20 @@ def test_eq_18_the_losses_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # = −50 e0, a third per slot; text 0 is parallel to e0 and cannot turn.
     close(align[1], [[-50 / 3, 0.0, 0.0]] * 3)
     close(align[0], [[0.0, 0.0, 0.0]] * 3)
+
+
+def test_the_table_of_equations_names_what_exists() -> None:
+    """docs/purf.md: one row per equation, with functions and tests that are there."""
+    owners: dict[str, Any] = {"PuRF": PuRF, "TextBank": text_bank.TextBank, "ClassCache": ClassCache}
+    owners |= {"": purf, "prototypes": prototypes}
+    lines = (Path(__file__).parents[2] / "docs" / "purf.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.replace(r"\|", "").split(" | ") for line in lines if re.match(r"\| \d", line)]
+    assert [row[0] for row in rows] == [f"| {number}" for number in range(1, 19)]
+    for _, _, functions, tests, _ in rows:
+        for owner, name in re.findall(r"`(?:(\w+)\.)?(\w+)`", functions):
+            assert callable(getattr(owners[owner], name)), name
+        named = re.findall(r"`(\w+)`", tests)
+        assert named
+        assert all(test in globals() for test in named), named
+    tested = {test for row in rows for test in re.findall(r"`(\w+)`", row[3])}
+    assert tested == {name for name in globals() if name.startswith("test_eq_")}
