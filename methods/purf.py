@@ -121,12 +121,12 @@ def bce_and_slope(scores: Tensor, target: Tensor) -> tuple[float, Tensor]:
     return loss.item(), scores.sigmoid().sub_(target)
 
 
-def mean_entropy_and_slope(logits: Tensor) -> tuple[float, Tensor]:
+def mean_entropy_and_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Eq. 16: L_ent = mean_{x_i ∈ V_f} H(p(x_i)), from the logits [k, C], and its slope −p_i (ln p_i + H_i) / k."""
     log_p = log_softmax(logits)
     p = log_p.exp()
     minus_h = dot(p, log_p)  # [k]
-    return -minus_h.mean().item(), torch.sub(minus_h[:, None], log_p).mul_(p).div_(len(p))
+    return -minus_h.mean(), torch.sub(minus_h[:, None], log_p).mul_(p).div_(len(p))
 
 
 class Purified(NamedTuple):
@@ -199,10 +199,11 @@ class PuRF(Method):
         self.labels = torch.zeros(n_classes, dtype=torch.bool, device=task.text.device)  # Ỹ of the last image
 
     def _average_text(self) -> None:
-        """F_T^c = unit(mean_m unit(E_m^c)) [C, D], and the inverse length of that mean [C, 1]."""
+        """F_T^c = unit(mean_m unit(E_m^c)) [C, D]."""
         mean = self.bank.directions.mean()
-        self.text_inverse = inverse_length(mean)
-        self.text = mean * self.text_inverse
+        inverse = inverse_length(mean)
+        self.text = mean * inverse
+        self.slot_inverse = inverse / SLOTS  # [C, 1] each of the three embeddings has a third of the mean
 
     @property
     def text_bank(self) -> Tensor:
@@ -303,17 +304,18 @@ class PuRF(Method):
         align, slope = info_nce(self.text @ self.cache.keys, self.cache.alignment)
         text_slope.addmm_(slope, self.cache.keys.mT, alpha=self.lambda_2)
         self.report({"loss_entropy": entropy, "loss_bce": bce, "loss_align": align})
-        # F_T = unit(mean_m unit(E_m)): of the slope in the mean each of the three adjacent embeddings gets a third.
-        mean_slope = through_unit(text_slope, self.text, self.text_inverse / SLOTS)
-        return self.bank.adapted(mean_slope[:, None], self.lr)
+        slot_slope = through_unit(text_slope, self.text, self.slot_inverse)  # in each unit(E_m)
+        return self.bank.adapted(slot_slope[:, None], self.lr)
 
     def label_loss(self, seen: Purified, cached: Tensor) -> tuple[float, Tensor]:
         """Eq. 11 before the step, and its slope in the logits of regions and image [Q + 1, C]."""
         local, region = (seen.logits[:-1] + seen.log_mask).max(0)  # of each class the strongest region
         scores = aggregate(seen.logits[-1], local, cached).add_(self.bias)  # Eq. 10
-        unit_score = 1.0 if self.bce_space == "scaled" else self.scale
-        loss, slope = bce_and_slope(scores.div_(unit_score), seen.labels.to(scores.dtype))
-        slope.mul_(0.5 / unit_score)  # half of it goes through the image, half through the strongest region
+        half = 0.5  # of a slope in s_TTA goes through the image, and as much through the strongest region
+        if self.bce_space == "cosine":
+            scores, half = scores / self.scale, half / self.scale
+        loss, slope = bce_and_slope(scores, seen.labels.to(scores.dtype))
+        slope *= half
         slopes = torch.zeros_like(seen.logits).scatter_(0, region[None], slope[None])
         slopes[-1] = slope
         return loss, slopes

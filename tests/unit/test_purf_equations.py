@@ -321,7 +321,7 @@ def test_eq_16_mean_of_the_confident_views_entropies() -> None:
     seen = method.purify_regions(Observation(0, TEXT[0], {"views": views}))
     expected = (1.5 * math.log(2) + math.log(3)) / 2
     loss, slope = mean_entropy_and_slope(seen.confident_logits)
-    assert loss == pytest.approx(expected, abs=1e-6)
+    close(loss, expected)
     # dH/dl_c = −p_c (ln p_c + H): for the first −½ (−ln 2 + 1.5 ln 2) = −¼ ln 2 and twice ¼ · ½ ln 2; half of each in
     # the mean of two views.
     ln_2 = math.log(2)
