@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
-from tta_bench.functional import classifier, kept_count, lowest, stack_views
+from tta_bench.functional import EMPTY, classifier, dot, kept_count, lowest, stack_views
 from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
 
@@ -68,11 +68,16 @@ class DMN(Method):
         slots = 1 + self.memory  # slot 0 holds t_c for ever: used (below +inf) and never the least certain
         self.scale = task.scale
         self.classifier = classifier(task.text, task.scale)  # [D, C]
-        self.features = task.text.new_zeros(n_classes, slots, dim)
-        self.features[:, 0] = task.text
+        # Slots come first, so that those which any class uses lie together: the rest is not read.
+        self.features = task.text.new_zeros(slots, n_classes, dim)
+        self.features[0] = task.text
+        self.offsets = task.text.new_full((n_classes, slots), EMPTY)
+        self.offsets[:, 0] = -self.beta
         self.entropies = task.text.new_full((n_classes, slots), float("inf"))  # +inf: an empty slot
         self.entropies[:, 0] = -float("inf")
-        self.gram = self.features @ self.features.mT  # ⟨x_i, x_j⟩ within a class, [C, 1 + M, 1 + M]
+        self.gram = task.text.new_zeros(n_classes, slots, slots)  # ⟨x_i, x_j⟩ within a class
+        self.gram[:, 0, 0] = dot(task.text, task.text)
+        self.used = 1  # slots that the fullest class uses
 
     def step(self, x: Observation) -> Tensor:
         vote = self.vote(x)
@@ -96,9 +101,11 @@ class DMN(Method):
         y = int(vote.probs.argmax())
         slot = int(self.entropies[y].argmax())  # the first of the largest: the next free one as long as there is one
         if vote.entropy < self.entropies[y, slot]:
-            self.features[y, slot] = image
+            self.used = max(self.used, slot + 1)
+            self.features[slot, y] = image
+            self.offsets[y, slot] = -self.beta
             self.entropies[y, slot] = vote.entropy
-            self.gram[y, slot] = self.gram[y, :, slot] = self.features[y] @ image
+            self.gram[y, slot] = self.gram[y, :, slot] = self.features[:, y] @ image
 
     def read(self, image: Tensor) -> Tensor:
         """d[c] = scale ⟨m_c, f_0⟩, m_c = unit(Σ_i a_i x_i), a_i = exp(−β (1 − ⟨f_0, x_i⟩)) over t_c and c's used slots.
@@ -106,18 +113,19 @@ class DMN(Method):
         Neither m_c nor the sum is formed: ⟨Σ_i a_i x_i, f_0⟩ = aᵀs with s_i = ⟨x_i, f_0⟩, and |Σ_i a_i x_i|² = aᵀGa
         with the Gram matrix G. This passes over the memory, which is what takes the time, once and not twice.
         """
-        cosines = self.features @ image  # s  [C, 1 + M]
-        weights = torch.exp(self.beta * (cosines - 1)) * (self.entropies < torch.inf)  # a
-        along = (weights * cosines).sum(1)  # aᵀs  [C]
-        squared = (torch.bmm(weights[:, None], self.gram)[:, 0] * weights).sum(1)  # aᵀGa  [C]
+        used = slice(self.used)
+        cosines = (self.features[used] @ image).T.contiguous()  # s  [C, used]
+        weights = torch.add(self.offsets[:, used], cosines, alpha=self.beta).exp_()  # a, 0 in empty slots
+        along = dot(weights, cosines)  # aᵀs  [C]
+        squared = dot(torch.bmm(weights[:, None], self.gram[:, used, used])[:, 0], weights)  # aᵀGa  [C]
         # No vector is shorter than its part along f_0: rounding must not make it so when the items cancel out.
-        length = torch.maximum(squared, along * along).sqrt().clamp_min(1e-12)
-        return self.scale * along / length
+        length = torch.maximum(squared, along.square()).sqrt_().clamp_min_(1e-12)
+        return along.div_(length).mul_(self.scale)
 
 
 def shifted_entropy(probs: Tensor, shift: float) -> Tensor:
     """−Σ_c p_c ln(p_c + ε); the official code has one ε for ranking views and another for the memory."""
-    return -(probs * (probs + shift).log()).sum(-1)
+    return dot(probs, (probs + shift).log_()).neg_()
 
 
 @hookimpl

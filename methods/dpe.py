@@ -6,7 +6,6 @@ is learned for one image and thrown away; the text prototypes also evolve as a r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -15,24 +14,9 @@ import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
-from tta_bench.functional import (
-    insert_by_entropy,
-    low_entropy_pool,
-    normalised_entropy,
-    scaled_product,
-    stack_views,
-    uncertainty,
-)
-from tta_bench.functional.prototypes import (
-    alignment_of,
-    cache_logits,
-    cache_offset,
-    empty_cache,
-    entropy_and_slope,
-    felt,
-    in_inference_mode,
-    info_nce,
-)
+from tta_bench.functional import low_entropy_pool, normalised_entropy, scaled_product, stack_views, uncertainty
+from tta_bench.functional.class_cache import ClassCache
+from tta_bench.functional.prototypes import entropy_and_slope, felt, in_inference_mode, info_nce
 from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
 
@@ -109,13 +93,10 @@ class DPE(Method):
     def start(self, task: Task) -> None:
         self.scale = task.scale
         self.text_updates = 0
-        self.cache_features, self.cache_entropy, self.offsets = empty_cache(len(task.text), self.shots, task.text)
-        self.cache_entropy = self.cache_entropy.double()  # like the numbers that it is compared with
+        self.cache = ClassCache(task.text, self.shots, self.alpha, self.beta, dtype=torch.float64)
         self.text = task.text.T.clone(memory_format=torch.contiguous_format)  # [D, C] unit
-        self.text_length = torch.ones_like(self.offsets)  # [C] of the sum of the prompts and the accepted samples
-        self.visual = self.text.clone()  # [D, C] unit class means; those of absent classes are never felt
-        self.visual_length = torch.ones_like(self.offsets)  # [C]
-        self.alignment = alignment_of(self.offsets, self.align)
+        self.text_length = torch.ones_like(task.text[:, 0])  # [C] of the sum of the prompts and the accepted samples
+        self.visual_length = torch.ones_like(task.text[:, 0])  # [C] of the plain class means; the cache's keys are unit
         self.pulls: Pulls | None = None
         self._normalise_text()
 
@@ -133,7 +114,7 @@ class DPE(Method):
     @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         views = stack_views(x.image, x.views.get("views"))  # [V, D]
-        n_classes = len(self.offsets)
+        n_classes = len(self.text_length)
         seen = low_entropy_pool(views, scaled_product(views, self.text, self.scale), self.keep)
         label = int(seen.logits.argmax())
         h = normalised_entropy(seen.entropy, n_classes)
@@ -144,7 +125,7 @@ class DPE(Method):
         feature = x.image
         if self.predict_from == "selected":
             feature = low_entropy_pool(views, (views @ text).mul_(self.scale * text_inverse), self.keep).feature
-        cached = torch.addcmul(self.offsets, feature @ visual, inverse_length(visual), value=self.beta).exp_()
+        cached = self.cache.scores(feature @ visual * inverse_length(visual))
         scores = cached.addcmul_(feature @ text, text_inverse, value=self.scale)
 
         score_entropy = uncertainty(scores)
@@ -160,16 +141,10 @@ class DPE(Method):
 
     def store(self, label: int, feature: Tensor, h: float) -> None:
         """Offer an image to its class's cache; the class's visual prototype is the plain mean of its entries."""
-        count = insert_by_entropy(self.cache_entropy, label, h, (self.cache_features, feature))
+        count = self.cache.offer_by_entropy(label, feature, h)
         if count:
             self.pulls = None
-            mean = self.cache_features[label].sum(0).div_(count)  # [D]
-            length = math.sqrt(mean.dot(mean).item())
-            if length > 1e-12:  # otherwise it has no direction
-                self.visual[:, label], self.visual_length[label] = mean.div_(length), length
-        if count == 1:
-            self.offsets[label] = cache_offset(self.alpha, self.beta)
-            self.alignment = alignment_of(self.offsets, self.align)
+            self.visual_length[label] = self.cache.features[label].sum(0).norm().clamp_min(1e-12) / count
 
     def adapt(self, feature: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Text and visual prototypes [D, C], of any length, after one step on H(z + cache(f)) + align·InfoNCE.
@@ -179,8 +154,8 @@ class DPE(Method):
         if self.pulls is None:
             self.pulls = self.align_prototypes()
         align, text_pull, visual_pull = self.pulls
-        match = feature @ self.visual  # [C]
-        cached = cache_logits(match, self.offsets, self.beta)  # 0 for absent classes
+        match = feature @ self.cache.keys  # [C]
+        cached = self.cache.scores(match)  # 0 for absent classes
         h, slope = entropy_and_slope(logits + cached)
         self.report({"loss_entropy": h, "loss_align": align})
 
@@ -190,19 +165,21 @@ class DPE(Method):
         text = turn(self.text, self.text_length, down, self.lr_text * samples, self.eps / samples, fp16_length)
         del down  # its memory serves the next
         slope *= cached
-        down = torch.addcmul(visual_pull, self.visual, slope * match, value=self.beta)
+        down = torch.addcmul(visual_pull, self.cache.keys, slope * match, value=self.beta)
         down.addr_(feature, slope, alpha=-self.beta)
         fp16_length = self.visual_length if self.emulate_fp16 else None
-        return text, turn(self.visual, self.visual_length, down, self.lr_image, self.eps, fp16_length)
+        return text, turn(self.cache.keys, self.visual_length, down, self.lr_image, self.eps, fp16_length)
 
     def align_prototypes(self) -> Pulls:
         """InfoNCE, and align times its downward slopes in text and visual prototypes: no image has a part in them, so
         they hold until a prototype moves."""
-        cosine = self.text.mT @ self.visual  # [C, C]
-        loss, slope = info_nce(cosine, self.alignment)
+        keys = self.cache.keys
+        cosine = self.text.mT @ keys  # [C, C]
+        loss, slope = info_nce(cosine, self.cache.alignment)
+        slope *= self.align
         agreement = slope * cosine
-        text = (self.text * agreement.sum(1)).addmm_(self.visual, slope.mT, alpha=-1)
-        visual = (self.visual * agreement.sum(0)).addmm_(self.text, slope, alpha=-1)
+        text = (self.text * agreement.sum(1)).addmm_(keys, slope.mT, alpha=-1)
+        visual = (keys * agreement.sum(0)).addmm_(self.text, slope, alpha=-1)
         return loss, text, visual
 
 

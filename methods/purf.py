@@ -3,7 +3,10 @@
 Regions that one class clearly dominates (region purification, RP) give pseudo-labels where they agree with the whole
 image, feed a class cache one object at a time (episodic purification, EP) that forgets by age (temporal refreshing,
 TR), and supervise one step on a residual of the text. Equation numbers are the paper's; F is always unit-norm.
-What the paper leaves open is marked `paper silent` and listed in docs/adr/purf-readings.md.
+
+docs/purf.md lists every equation with its function and the test that computes it by hand. A second, literal PuRF of
+sets, loops and autograd is in tests/golden/test_purf_reference.py. What the paper leaves open is marked `paper silent`
+and listed in docs/adr/purf-readings.md.
 """
 
 from __future__ import annotations
@@ -18,28 +21,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tta_bench import hookimpl
-from tta_bench.functional import (
-    dot,
-    kept_count,
-    lowest,
-    normalised_entropy,
-    scaled_product,
-    uncertainty,
-)
+from tta_bench.functional import among_highest, dot, kept_count, lowest, normalised_entropy, scaled_product, uncertainty
+from tta_bench.functional.class_cache import ClassCache
 from tta_bench.functional.prototypes import (
-    adamw_step,
     adjacent_embeddings,
-    alignment_of,
-    cache_logits,
-    cache_offset,
-    empty_cache,
     in_inference_mode,
     info_nce,
     inverse_length,
-    sum_unit,
-    tangential,
+    log_softmax,
+    through_unit,
     unit,
 )
+from tta_bench.functional.text_bank import Directions, TextBank
 from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix, RandomCrops
 
@@ -51,26 +44,15 @@ SLACK = 1e-6  # identical regions must not fail their own mean
 
 def global_candidates(logits: Tensor, kappa_g: float) -> Tensor:
     """Eq. 5: G = ∩_{x_i ∈ V} Top-κ_g(p(x_i)), from the views' logits [V, C], as a mask [C]."""
-    n_views, n_classes = logits.shape
-    k = max(1, math.floor(kappa_g * n_classes + 1e-9))  # paper silent: rounded down, at least one class
-    top = logits >= logits.topk(k)[0][:, -1:]
-    if int(top.sum()) > k * n_views:  # of equal logits the first class comes first
-        order = logits.sort(dim=-1, descending=True, stable=True)[1]
-        top = torch.zeros_like(top).scatter_(1, order[:, :k], True)
-    return top.all(0)
+    k = max(1, math.floor(kappa_g * logits.shape[1] + 1e-9))  # paper silent: rounded down, at least one class
+    return among_highest(logits, k).all(0)
 
 
-def relative_confidence(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Eq. 6: ŝ_q^c = softmax_c(S⟨f_q, F_T^c⟩), from the logits [Q, C]; its logarithm, and its entropy [Q]."""
+def relative_confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Eq. 6: ŝ_q^c = softmax_c(S⟨f_q, F_T^c⟩), from the logits [Q, C]; and the entropy of ŝ_q [Q]."""
     log_p = logits.log_softmax(-1)
     p = log_p.exp()
-    return p, log_p, dot(p, log_p).neg_()
-
-
-def dominance(score: Tensor) -> tuple[Tensor, Tensor]:
-    """ŝ_q^{c*} [Q] and c* = argmax_c ŝ_q^c [Q] of each region; of equal classes the first."""
-    own, dominant = score.max(-1)
-    return own, dominant
+    return p, dot(p, log_p).neg_()
 
 
 def running_threshold(
@@ -95,33 +77,24 @@ def running_threshold(
     return torch.addcdiv(mu, excess, (n * regions).clamp_min_(1)), n
 
 
-def purity(own: Tensor, dominant: Tensor, mu: Tensor) -> tuple[Tensor, int]:
-    """Eq. 8: F_pur = {f_q | ŝ_q^{c*} ≥ μ_{c*}} as 0 for its regions and −∞ for the others [Q, 1]; how many passed."""
-    margin = own - mu.gather(0, dominant)
-    pure = margin >= -SLACK
-    passed = int(pure.sum())
-    if passed == 0:  # paper silent: the nearest miss keeps the scores comparable, but gives no label
-        pure[margin.argmax()] = True
-    return pure.log()[:, None], passed
+def purity(own: Tensor, threshold: Tensor) -> Tensor:
+    """Eq. 8: F_pur = {f_q | ŝ_q^{c*} ≥ μ_{c*}}, from ŝ_q^{c*} and μ_{c*} [Q], as a mask [Q]."""
+    return own - threshold >= -SLACK
 
 
-def surest(entropies: Tensor, dominant: Tensor, n_classes: int) -> Tensor:
-    """The lowest entropy among the regions that a class dominates, infinite where there are none: [C]."""
-    return entropies.new_full((n_classes,), math.inf).scatter_reduce_(0, dominant, entropies, "amin")
-
-
-def region_candidates(surest: Tensor) -> Tensor:
-    """Eq. 9: R = {c*_q | f_q ∈ F_pur} as a mask [C], from the lowest entropy of each class's pure regions."""
-    return surest < math.inf
+def region_candidates(dominant: Tensor, pure: Tensor, n_classes: int) -> Tensor:
+    """Eq. 9: R = {c*_q | f_q ∈ F_pur}, from c* [Q] and the mask of F_pur [Q], as a mask [C]."""
+    return pure.new_zeros(n_classes).index_put_((dominant,), pure, accumulate=True)  # of masks: or
 
 
 # ------------------------------------------------------------------------------------------------- cache purification
 
 
-def anchors(entropies: Tensor, dominant: Tensor, labels: Tensor) -> Tensor:
+def anchors(entropies: Tensor, dominant: Tensor, pure: Tensor, labels: Tensor) -> Tensor:
     """Eq. 12: r*(y) = argmin_{f_q ∈ F_pur} H(f_q), for each label y [n] the index of its region."""
     # paper silent: the entropy is that of the region's full softmax, and only regions that y dominates are candidates
-    return entropies.masked_fill(dominant != labels[:, None], math.inf).argmin(-1)
+    candidates = (dominant == labels[:, None]) & pure  # [n, Q]
+    return torch.where(candidates, entropies, math.inf).argmin(-1)
 
 
 def log_aged(entropies: Tensor, born: Tensor, now: int, delta: float) -> Tensor:
@@ -129,15 +102,17 @@ def log_aged(entropies: Tensor, born: Tensor, now: int, delta: float) -> Tensor:
     return (now - delta - born).div_(delta).add_(entropies.log())
 
 
-# ----------------------------------------------------------------------------------------------------- scores and BCE
+# ----------------------------------------------------------------------------------------------------- scores, losses
 
 
-def aggregate(scores: Tensor, purity: Tensor | None) -> Tensor:
-    """Eq. 10 without the cache: ½ s(F_V) + ½ max_{f_q ∈ F_pur} s(f_q) from the scores of regions and image [Q + 1, C].
+def strongest(scores: Tensor, log_mask: Tensor) -> Tensor:
+    """max_{f_q ∈ F_pur} s(f_q) [C], from the scores of all regions [Q, C]."""
+    return (scores + log_mask).amax(0)
 
-    Without the regions' purity [Q, 1] Eq. 1, the image alone.
-    """
-    return scores[-1] if purity is None else torch.lerp((scores[:-1] + purity).amax(0), scores[-1], 0.5)
+
+def aggregate(image: Tensor, local: Tensor, cached: Tensor) -> Tensor:
+    """Eq. 10: s_TTA = ½ s(F_V) + ½ max_{f_q ∈ F_pur} s(f_q) + s_cache, all [C]."""
+    return torch.lerp(local, image, 0.5).add_(cached)
 
 
 def bce_and_slope(scores: Tensor, target: Tensor) -> tuple[float, Tensor]:
@@ -146,21 +121,27 @@ def bce_and_slope(scores: Tensor, target: Tensor) -> tuple[float, Tensor]:
     return loss.item(), scores.sigmoid().sub_(target)
 
 
+def mean_entropy_and_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Eq. 16: L_ent = mean_{x_i ∈ V_f} H(p(x_i)), from the logits [k, C], and its slope −p_i (ln p_i + H_i) / k."""
+    log_p = log_softmax(logits)
+    p = log_p.exp()
+    minus_h = dot(p, log_p)  # [k]
+    return -minus_h.mean(), torch.sub(minus_h[:, None], log_p).mul_(p).div_(len(p))
+
+
 class Purified(NamedTuple):
     """What region purification makes of one image."""
 
     crops: Tensor  # [Q + 1, D] the regions, and the whole image last
     logits: Tensor  # [Q + 1, C]
-    purity: Tensor  # [Q, 1] 0 in F_pur, −∞ outside: added to what a maximum over F_pur is taken of
+    entropies: Tensor  # [Q + 1]
     dominant: Tensor  # [Q] c* of each region
-    entropies: Tensor  # [Q] of the regions that may give labels, infinite for the others
-    surest: Tensor  # [C] the lowest of those that the class dominates
+    pure: Tensor  # [Q] mask: F_pur
+    log_mask: Tensor  # [Q, 1] its logarithm, 0 or −∞: added to what a maximum over F_pur is taken of
     labels: Tensor  # [C] mask: Ỹ = G ∩ R
     n_labels: int
-    image_entropy: Tensor  # []
     confident: Tensor  # [k, D] V_f
-    confident_slope: Tensor  # [k, C] −dH/dl of each, in its logits l
-    loss_entropy: Tensor  # [] L_ent
+    confident_logits: Tensor  # [k, C]
 
 
 @dataclass
@@ -207,48 +188,38 @@ class PuRF(Method):
         n_classes = len(task.text)
         self.scale, self.bias = task.scale, task.bias
         self.seen = 0  # T
-        self.text_updates = 0
         adjacent = adjacent_embeddings(task.text_bank, SLOTS)  # [C, 3, D]
         if task.text_bank.shape[1] < SLOTS:
-            adjacent = adjacent[:, :1].clone()  # three equal slots would stay equal: one stands for them
-        self.text_sum = adjacent  # [C, M, D] of the prompts and the accepted samples
-        self._set_text()
+            adjacent = adjacent[:, :1]  # three equal slots would stay equal: one stands for them
+        self.bank = TextBank(adjacent, self.eps)
+        self._average_text()
         self.mu, self.mu_count = task.text.new_zeros(2, n_classes).unbind()
-        self.cache_features, self.cache_entropy, self.offsets = empty_cache(n_classes, self.shots, task.text)
-        self.cache_born = torch.zeros_like(self.cache_entropy)  # the T of each entry
-        self.keys = torch.zeros_like(self.text.T, memory_format=torch.contiguous_format)  # F_cache [D, C]
-        self.alignment = alignment_of(self.offsets, self.lambda_2)
-        self.has_entries = False
+        self.cache = ClassCache(task.text, self.shots, self.alpha, self.beta)
+        self.born = torch.zeros_like(self.cache.entropies)  # [C, L] the T of each entry
         self.labels = torch.zeros(n_classes, dtype=torch.bool, device=task.text.device)  # Ỹ of the last image
+
+    def _average_text(self) -> None:
+        """F_T^c = unit(mean_m unit(E_m^c)) [C, D]."""
+        mean = self.bank.directions.mean()
+        inverse = inverse_length(mean)
+        self.text = mean * inverse
+        self.slot_inverse = inverse / SLOTS  # [C, 1] each of the three embeddings has a third of the mean
 
     @property
     def text_bank(self) -> Tensor:
         """E: the running average of the adjacent embeddings [C, 3, D]."""
-        return (self.text_sum / (1 + self.text_updates)).expand(-1, SLOTS, -1)
-
-    def _set_text(self) -> None:
-        """F_T^c = unit(mean_m unit(E_m^c)), with the lengths that its gradient needs."""
-        self.sum_inverse = inverse_length(self.text_sum)  # [C, M, 1]
-        total = sum_unit(self.text_sum, self.sum_inverse)
-        inverse = inverse_length(total)
-        self.text = total * inverse  # [C, D]
-        share = self.text_sum.shape[1] / SLOTS * (1 + self.text_updates)
-        lengths = (self.sum_inverse * inverse[:, None]).reciprocal_()  # [C, M, 1]
-        self.floors = lengths.mul_(self.eps / share)  # eps times what a slope in F_T is divided by, for the optimiser
+        return self.bank.average.expand(-1, SLOTS, -1)
 
     @in_inference_mode
     def step(self, x: Observation) -> Tensor:
         self.seen += 1
         seen = self.purify_regions(x)  # Eq. 5-9
-        self.labels = seen.labels
         self.purify_cache(seen)  # Eq. 12, 14, 15
         cached = self.cache_scores(seen)  # Eq. 13
-        adapted = self.adapt_text(seen, cached)  # Eq. 3, 11, 16-18
-        inverse = inverse_length(adapted)
-        text = sum_unit(adapted, inverse)  # [C, D], its length is left to the scores
-        similarity = aggregate(seen.crops @ text.mT, seen.purity if self.rp else None)
-        scores = torch.addcmul(cached, similarity, inverse_length(text)[:, 0], value=self.scale)  # Eq. 2, 10
-        self.evolve_text(adapted, inverse, scores)  # Eq. 4
+        adapted = self.adapt_text(seen, cached)  # Eq. 3, 10, 11, 16-18
+        scores = self.score(seen, unit(adapted.mean()), cached)  # Eq. 2, 10
+        self.evolve_text(adapted, scores)  # Eq. 4
+        self.labels = seen.labels
         return scores
 
     def purify_regions(self, x: Observation) -> Purified:
@@ -258,134 +229,111 @@ class PuRF(Method):
         if regions is None or len(regions) == 0 or (self.rp and self.selection == "global_only"):
             regions, tested = x.image[None], False
         q = len(regions)
-        crops = (regions, x.image[None]) if views is None else (regions, x.image[None], views)
-        features = torch.cat(crops)  # [Q + 1 + V, D] regions, image and views
+        features = torch.cat((regions, x.image[None]) if views is None else (regions, x.image[None], views))
         logits = scaled_product(features, self.text.mT, self.scale)  # [Q + 1 + V, C]
-        p, log_p, entropies = relative_confidence(logits)
+        p, entropies = relative_confidence(logits)  # Eq. 6
 
         n_views = len(features) - q  # the original is view 0
-        kept = lowest(entropies[q:], kept_count(self.keep, n_views)) + q
-        h = entropies.index_select(0, kept)
-        log_p = log_p.index_select(0, kept).clamp_min_(-60)  # nothing feels less, but denormal numbers are slow
-        slope = (log_p + h[:, None]).mul_(log_p.exp_())
-        agreeing = logits.index_select(0, kept) if self.view_set == "Vf" or n_views == 1 else logits[q + 1 :]
-        proposed = global_candidates(agreeing, self.kappa_g)
+        confident = lowest(entropies[q:], kept_count(self.keep, n_views)) + q  # V_f
+        confident_logits = logits.index_select(0, confident)
+        agreeing = confident_logits if self.view_set == "Vf" or n_views == 1 else logits[q + 1 :]
+        proposed = global_candidates(agreeing, self.kappa_g)  # Eq. 5
 
         score = logits[:q] / self.scale if self.selection == "abs" else p[:q]
-        own, dominant = dominance(score)
-        entropies, image_entropy = entropies[:q], entropies[q]
+        own, dominant = score.max(-1)  # ŝ_q^{c*} and c* [Q], of equal classes the first
+        pure = torch.ones_like(dominant, dtype=torch.bool)
         if tested:
             self.mu, self.mu_count = running_threshold(self.mu, self.mu_count, score, own, dominant, self.mu_stat)
-            pure, passed = purity(own, dominant, self.mu)
-            entropies = entropies - pure[:, 0] if passed else torch.full_like(entropies, math.inf)
-        else:
-            pure, passed = torch.zeros_like(own)[:, None], q
-        lowest_entropies = surest(entropies, dominant, len(self.mu))
-        found = region_candidates(lowest_entropies)
+            pure = purity(own, self.mu.gather(0, dominant))  # Eq. 8
+        found = region_candidates(dominant, pure, len(self.mu))  # Eq. 9
         labels = proposed & found
-        n_labels = int(labels.sum())
+        passed, n_labels = int(pure.count_nonzero()), int(labels.count_nonzero())
+        if passed == 0:  # paper silent: the nearest miss keeps the scores comparable, but gives no label
+            pure[(own - self.mu.gather(0, dominant)).argmax()] = True
         self.report({"kept_share": passed / q, "G": proposed.sum(), "R": found.sum(), "Y": n_labels})
         return Purified(
             crops=features[: q + 1],
             logits=logits[: q + 1],
-            purity=pure,
+            entropies=entropies[: q + 1],
             dominant=dominant,
-            entropies=entropies,
-            surest=lowest_entropies,
+            pure=pure,
+            log_mask=pure.log()[:, None],
             labels=labels,
             n_labels=n_labels,
-            image_entropy=image_entropy,
-            confident=features.index_select(0, kept),
-            confident_slope=slope,
-            loss_entropy=h.mean(),  # Eq. 16: L_ent = mean_{x_i ∈ V_f} H(p(x_i))
+            confident=features.index_select(0, confident),
+            confident_logits=confident_logits,
         )
 
     def purify_cache(self, seen: Purified) -> None:
-        """Eq. 12, 14, 15: a label's anchor takes a free slot of its class, or that of the largest H' if lower."""
+        """Eq. 12, 14, 15: each label's anchor is offered to its class as an entry (f, H, t = 0)."""
         self.report({"entries_in": 0, "entries_out": 0})
         if self.ep and seen.n_labels == 0:
             return
-        whole = not self.ep or self.cache_mode == "global_multi"
-        labels = seen.labels if self.ep else F.one_hot(seen.logits[-1].argmax(), len(self.mu)).bool()
-        offered = seen.image_entropy.expand(len(labels)) if whole else seen.surest  # [C]
-        worst, slots = self.log_priorities().max(-1)  # [C] the first of equals, so slots fill from the front
-        entering = ((offered.log() < worst) & labels).nonzero()[:, 0]
-        if len(entering):
-            self.report({"entries_in": len(entering), "entries_out": (worst[entering] < math.inf).sum()})
-            rows = torch.full_like(entering, -1) if whole else anchors(seen.entropies, seen.dominant, entering)
-            self.write(entering, slots[entering], seen.crops[rows], offered[entering])
-
-    def log_priorities(self) -> Tensor:
-        """Eq. 15 for every slot [C, L], infinite where it is free."""
-        if not self.tr:
-            return self.cache_entropy.log()
-        return log_aged(self.cache_entropy, self.cache_born, self.seen, self.delta)
-
-    def write(self, c: Tensor, slot: Tensor, features: Tensor, entropies: Tensor) -> None:
-        """Eq. 14: one entry (f, H, t = 0) for each of the classes [n]."""
-        self.cache_features[c, slot] = features
-        self.cache_entropy[c, slot] = entropies  # the raw one: age is applied anew at every comparison
-        self.cache_born[c, slot] = self.seen
-        self.keys[:, c] = unit(self.cache_features[c].sum(1)).mT  # a free slot is zero
-        self.offsets[c] = cache_offset(self.alpha, self.beta)
-        self.alignment = alignment_of(self.offsets, self.lambda_2)
-        self.has_entries = True
+        labels = seen.labels.nonzero()[:, 0] if self.ep else seen.logits[-1].argmax()[None]  # [n]
+        if not self.ep or self.cache_mode == "global_multi":
+            rows = torch.full_like(labels, -1)  # the whole image
+        else:
+            rows = anchors(seen.entropies[:-1], seen.dominant, seen.pure, labels)
+        h = self.cache.entropies[labels]  # [n, L] as inserted: age is applied anew at every comparison
+        log_priorities = log_aged(h, self.born[labels], self.seen, self.delta) if self.tr else h.log()
+        entered = self.cache.offer(labels, seen.crops[rows], seen.entropies[rows], log_priorities)
+        self.born[entered.classes, entered.slots] = self.seen
+        self.report({"entries_in": len(entered.classes), "entries_out": entered.replaced})
 
     def cache_scores(self, seen: Purified) -> Tensor:
-        """Eq. 13: s_cache^c = A(max_{f_q ∈ F_pur} ⟨f_q, F_cache^c⟩) L_p with A(x) = α e^{−β(1−x)}."""
+        """Eq. 13: s_cache^c = A(max_{f_q ∈ F_pur} ⟨f_q, F_cache^c⟩) L_p; Eq. 2 with the whole image's cosine."""
+        regions, image = seen.crops[:-1], seen.crops[-1]
         if not self.ep or self.cache_mode in ("region_globalretrieve", "global_multi"):
-            cosine = seen.crops[-1] @ self.keys
+            cosine = image @ self.cache.keys
         elif self.cache_mode == "region_avg":
-            weights = seen.purity.exp()[:, 0].to(seen.crops.dtype)  # [Q]
-            cosine = weights @ seen.crops[:-1] @ self.keys / weights.sum()
+            cosine = regions[seen.pure].mean(0) @ self.cache.keys
         else:
-            cosine = (seen.crops[:-1] @ self.keys).add_(seen.purity).amax(0)
+            cosine = strongest(regions @ self.cache.keys, seen.log_mask)
         # paper silent: L_p says which classes have an entry, so that no pseudo-label leaks into the scores
-        return cache_logits(cosine, self.offsets, self.beta)
+        return self.cache.scores(cosine)
 
-    def adapt_text(self, seen: Purified, cached: Tensor) -> Tensor:
-        """Eq. 3, 18: E + ΔF_T [C, M, D], of any length, after one step on L_ent + λ₁ L_BCE + λ₂ L_align."""
-        per_logit = -self.scale / len(seen.confident)
-        text_slope = scaled_product(seen.confident_slope.mT, seen.confident, per_logit)  # [C, D]
-        bce = align = 0.0
+    def adapt_text(self, seen: Purified, cached: Tensor) -> Directions:
+        """Eq. 3, 18: unit(E + ΔF_T) after one step on L_ent + λ₁ L_BCE + λ₂ L_align."""
+        entropy, slope = mean_entropy_and_slope(seen.confident_logits)  # Eq. 16
+        text_slope = scaled_product(slope.mT, seen.confident, self.scale)  # [C, D] in F_T
+        bce = 0.0
         if self.rp and (self.empty_labels == "zero" or seen.n_labels):
-            bce, slope = self.label_loss(seen, cached)
-            per_cosine = 0.5 * (self.scale if self.bce_space == "scaled" else 1.0)
-            text_slope.addmm_(slope.mT, seen.crops, alpha=self.lambda_1 * per_cosine)
+            bce, slope = self.label_loss(seen, cached)  # Eq. 11
+            text_slope.addmm_(slope.mT, seen.crops, alpha=self.lambda_1 * self.scale)
         # Eq. 17. paper silent: image to text, temperature 0.01, mean over the classes with an entry, as in DPE and ReTA
-        if self.has_entries:
-            align, slope = info_nce(self.text @ self.keys, self.alignment)
-            text_slope.addmm_(slope, self.keys.mT)
-        self.report({"loss_entropy": seen.loss_entropy, "loss_bce": bce, "loss_align": align})
-
-        # Back through F_T = unit(mean_m unit(E_m)): both directions first, the lengths with the optimiser.
-        text_slope.addcmul_(self.text, dot(self.text, text_slope)[:, None], value=-1)
-        mean_slope = text_slope[:, None]  # [C, 1, D]
-        along = (self.text_sum @ mean_slope.mT).mul_(self.sum_inverse.square())  # [C, M, 1]
-        slope = tangential(mean_slope, self.text_sum, along)
-        return adamw_step(self.text_sum, slope, self.floors, (1 + self.text_updates) * self.lr)
+        align, slope = info_nce(self.text @ self.cache.keys, self.cache.alignment)
+        text_slope.addmm_(slope, self.cache.keys.mT, alpha=self.lambda_2)
+        self.report({"loss_entropy": entropy, "loss_bce": bce, "loss_align": align})
+        slot_slope = through_unit(text_slope, self.text, self.slot_inverse)  # in each unit(E_m)
+        return self.bank.adapted(slot_slope[:, None], self.lr)
 
     def label_loss(self, seen: Purified, cached: Tensor) -> tuple[float, Tensor]:
-        """Eq. 11 before the step, and its slope in the scores through each of regions and image, [Q + 1, C]."""
-        local, region = (seen.logits[:-1] + seen.purity).max(0)  # of each class the strongest region
-        scores = torch.lerp(local, seen.logits[-1], 0.5).add_(cached)
-        if self.bias:
-            scores += self.bias
+        """Eq. 11 before the step, and its slope in the logits of regions and image [Q + 1, C]."""
+        local, region = (seen.logits[:-1] + seen.log_mask).max(0)  # of each class the strongest region
+        scores = aggregate(seen.logits[-1], local, cached).add_(self.bias)  # Eq. 10
+        half = 0.5  # of a slope in s_TTA goes through the image, and as much through the strongest region
         if self.bce_space == "cosine":
-            scores /= self.scale
+            scores, half = scores / self.scale, half / self.scale
         loss, slope = bce_and_slope(scores, seen.labels.to(scores.dtype))
+        slope *= half
         slopes = torch.zeros_like(seen.logits).scatter_(0, region[None], slope[None])
         slopes[-1] = slope
         return loss, slopes
 
-    def evolve_text(self, adapted: Tensor, inverse: Tensor, scores: Tensor) -> None:
+    def score(self, seen: Purified, text: Tensor, cached: Tensor) -> Tensor:
+        """Eq. 10 with the adapted text [C, D]; without region purification Eq. 2, the image alone."""
+        scores = scaled_product(seen.crops, text.mT, self.scale)  # Eq. 1  [Q + 1, C]
+        if not self.rp:
+            return scores[-1] + cached
+        return aggregate(scores[-1], strongest(scores[:-1], seen.log_mask), cached)
+
+    def evolve_text(self, adapted: Directions, scores: Tensor) -> None:
         """Eq. 4: F_T ← running average of the adapted F_T."""
         # paper silent: only confident images count, the prompt counts as the first, and the average is not normalised
         updated = normalised_entropy(uncertainty(scores), len(scores)) < self.gate
         if updated:
-            self.text_updates += 1
-            self.text_sum.addcmul_(adapted, inverse)
-            self._set_text()
+            self.bank.accept(adapted)
+            self._average_text()
         self.report({"text_updated": updated})
 
 

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import (
-    dot,
-    insert_by_entropy,
     low_entropy_pool,
     normalised_entropy,
     scaled_product,
@@ -25,22 +23,17 @@ from tta_bench.functional import (
     stack_views,
     uncertainty,
 )
+from tta_bench.functional.class_cache import ClassCache
 from tta_bench.functional.prototypes import (
-    adamw_step,
     adjacent_embeddings,
-    alignment_of,
-    cache_logits,
-    cache_offset,
-    empty_cache,
     entropy_and_slope,
     in_inference_mode,
     info_nce,
     inverse_length,
     log_softmax,
-    sum_unit,
-    tangential,
-    unit,
+    through_unit,
 )
+from tta_bench.functional.text_bank import Directions, TextBank
 from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
 from tta_bench.views import AugMix
 
@@ -132,25 +125,19 @@ class ReTA(Method):
 
     def start(self, task: Task) -> None:
         self.scale = task.scale
-        self.text_updates = 0
-        self.cache_features, self.cache_entropy, self.offsets = empty_cache(len(task.text), self.shots, task.text)
-        self.cache_entropy = self.cache_entropy.double()  # like the numbers that it is compared with
-        self.keys = torch.zeros_like(task.text.T, memory_format=torch.contiguous_format)  # [D, C] unit class means
-        self.alignment = alignment_of(self.offsets, self.align)
-        self.text_sum = adjacent_embeddings(task.text_bank, SLOTS)  # of the prompts and the accepted samples
+        self.cache = ClassCache(task.text, self.shots, self.alpha, self.beta, dtype=torch.float64)
+        self.bank = TextBank(adjacent_embeddings(task.text_bank, SLOTS), self.eps, self.emulate_fp16)
         self.vectors: Tensor | None = None
-        self._set_text()
+        self._read_bank()
 
     @property
     def text_bank(self) -> Tensor:
         """The running average of the adjacent embeddings [C, 3, D]."""
-        return self.text_sum / (1 + self.text_updates)
+        return self.bank.average
 
-    def _set_text(self) -> None:
-        self.sum_inverse = inverse_length(self.text_sum)  # [C, 3, 1]
-        self.floors = self.sum_inverse.reciprocal().mul_(self.eps / (1 + self.text_updates))  # for the optimiser
-        self.text = self.text_sum[:, -1] * self.sum_inverse[:, -1]  # [C, D] the classifier: the mean of all prompts
-        self.text_mean = sum_unit(self.text_sum, self.sum_inverse / SLOTS)  # [C, D]
+    def _read_bank(self) -> None:
+        self.text = self.bank.directions.last()  # [C, D] the classifier: the mean of all prompts
+        self.text_mean = self.bank.directions.mean()  # [C, D]
         if self.text.shape[1] > self.rank:  # otherwise the projection is the identity
             energy, self.vectors = eigenvectors(self.text @ self.text.mT, self.vectors)
             self.inverse_energy = inverse_energy(energy, self.rank)
@@ -167,21 +154,20 @@ class ReTA(Method):
         label = int(logits.argmax())
         weight = self.consistency_weight(feature, logits, label)
         h = normalised_entropy(h, SLOTS)
-        self.store(label, feature, h * (1 + weight))  # before the prediction: the image sees itself in the cache
+        # Before the prediction: the image sees itself in the cache.
+        self.cache.offer_by_entropy(label, feature, h * (1 + weight))
 
         queries = feature[None] if self.predict_from == "selected" else views
-        cached = cache_logits(queries @ self.keys, self.offsets, self.beta)  # [V, C]
-        loss, slope = self.calibration(views, label) if weight == 0 else (0.0, torch.zeros_like(self.text_sum))
+        cached = self.cache.scores(queries @ self.cache.keys)  # [V, C]
+        loss, slope = self.calibration(views, label) if weight == 0 else (0.0, torch.zeros_like(self.bank.sum))
         self.report({"loss_calibration": loss})
         adapted = self.adapt(feature, logits, cached[0], slope)
-        inverse = inverse_length(adapted)  # [C, 3, 1]
-        original, calibrated = self.predict(queries, cached, adapted, inverse)
+        original, calibrated = self.predict(queries, cached, adapted)
         score_entropy = uncertainty(original)
         updated = normalised_entropy(score_entropy, SLOTS) < self.gate
         if updated:
-            self.text_updates += 1
-            self.text_sum.addcmul_(adapted, inverse)
-            self._set_text()
+            self.bank.accept(adapted)
+            self._read_bank()
         self.report(
             {
                 "pseudo_label": label,
@@ -195,15 +181,6 @@ class ReTA(Method):
             original, calibrated = original.softmax(-1), calibrated.softmax(-1)
         return torch.lerp(calibrated.mean(0), original, self.lam)
 
-    def store(self, label: int, feature: Tensor, h: float) -> None:
-        """Offer an image to its class's cache; the class's visual prototype is the unit mean of its entries."""
-        count = insert_by_entropy(self.cache_entropy, label, h, (self.cache_features, feature))
-        if count:
-            self.keys[:, label] = unit(self.cache_features[label].sum(0))
-        if count == 1:
-            self.offsets[label] = cache_offset(self.alpha, self.beta)
-            self.alignment = alignment_of(self.offsets, self.align)
-
     def consistency_weight(self, feature: Tensor, logits: Tensor, label: int) -> float:
         """ratio · ln(3/k · (1 or γ)): k of the 3 embeddings agree on a class, which is the pseudo-label or isn't.
 
@@ -212,33 +189,29 @@ class ReTA(Method):
         """
         if self.vectors is not None:
             feature = self.vectors @ (logits @ self.vectors).mul_(self.inverse_energy) @ self.text  # times the scale
-        votes = (self.text_sum @ feature).argmax(0).tolist()  # [C, 3] -> 3 classes
+        votes = (self.bank.sum @ feature).argmax(0).tolist()  # [C, 3] -> 3 classes
         agreeing = max(map(votes.count, votes))
         majority = min(vote for vote in votes if votes.count(vote) == agreeing)  # ties: the smallest id
         return self.ratio * math.log(SLOTS / agreeing * (1.0 if majority == label else self.gamma))
 
-    def adapt(self, feature: Tensor, logits: Tensor, cached: Tensor, text_slope: Tensor) -> Tensor:
-        """Text [C, 3, D], of any length, after one step on H(z + cache(f)) + align·InfoNCE + train_w·CE_cal, from the
-        last one's slope."""
+    def adapt(self, feature: Tensor, logits: Tensor, cached: Tensor, text_slope: Tensor) -> Directions:
+        """Text after one step on H(z + cache(f)) + align·InfoNCE + train_w·CE_cal, from the last one's slope [C, 3, D],
+        which is changed."""
         h, slope = entropy_and_slope(logits + cached)
         last_slope = text_slope[:, -1]
         last_slope.addr_(slope, feature, alpha=self.scale)
+        keys = self.cache.keys
         if self.ratio >= 0.5:
-            align, align_slope = info_nce(self.text @ self.keys, self.alignment)
-            last_slope.addmm_(align_slope, self.keys.mT)
+            align, align_slope = info_nce(self.text @ keys, self.cache.alignment)
+            last_slope.addmm_(align_slope, keys.mT, alpha=self.align)
         else:
             inverse = inverse_length(self.text_mean)
             mean = self.text_mean * inverse
-            align, align_slope = info_nce(mean @ self.keys, self.alignment)
-            mean_slope = align_slope @ self.keys.mT
-            mean_slope = tangential(mean_slope, mean, dot(mean, mean_slope)[:, None]).mul_(inverse)
-            text_slope.add_(mean_slope[:, None], alpha=1 / SLOTS)
+            align, align_slope = info_nce(mean @ keys, self.cache.alignment)
+            mean_slope = through_unit(align_slope @ keys.mT, mean, inverse)
+            text_slope.add_(mean_slope[:, None], alpha=self.align / SLOTS)
         self.report({"loss_entropy": h, "loss_align": align})
-        along = dot(self.text_sum, text_slope)[..., None] * self.sum_inverse.square()  # [C, 3, 1]
-        text_slope.addcmul_(self.text_sum, along, value=-1)  # a slope in a unit vector can only turn it
-        lr = (1 + self.text_updates) * self.lr
-        fp16_norm = self.floors / self.eps if self.emulate_fp16 else None
-        return adamw_step(self.text_sum, text_slope, self.floors, lr, fp16_norm)
+        return self.bank.adapted(text_slope, self.lr)
 
     def calibration(self, views: Tensor, label: int) -> tuple[float, Tensor]:
         """CE_cal: cross-entropy to the label y of the confident views under one Gaussian per class; and train_w times
@@ -247,7 +220,7 @@ class ReTA(Method):
         zg_vc = s x_v·μ_c + s²/2 Σ_d x_vd² Σ_m (δ_cmd − δ_ymd)² / (3 + 1) with μ = mean_m W_m and δ = W_m − μ: the
         covariance is diagonal over the features, so that y's row and the diagonal of class pairs suffice.
         """
-        contrast = torch.addcmul(self.text_mean[:, None], self.text_sum, self.sum_inverse, value=-1)  # −δ [C, 3, D]
+        contrast = torch.addcmul(self.text_mean[:, None], *self.bank.directions, value=-1)  # −δ [C, 3, D]
         contrast -= contrast[label].clone()  # δ_y − δ_c
         distance = contrast[:, 0].square()  # [C, D]
         for m in range(1, SLOTS):
@@ -266,10 +239,10 @@ class ReTA(Method):
         text_slope[label].sub_(text_slope.sum(0))  # y is in every contrast; the slopes in the means cancel out here
         return -log_p[:, label].mean().item(), text_slope
 
-    def predict(self, views: Tensor, cached: Tensor, text: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, views: Tensor, cached: Tensor, text: Directions) -> tuple[Tensor, Tensor]:
         """The original's logits [C] under the last embedding, and the confident views' [k, C] under the mean one."""
-        original = torch.addcmul(cached[0], text[:, -1] @ views[0], inverse[:, -1, 0], value=self.scale)
-        calibrated = torch.addmm(cached, views, sum_unit(text, inverse).mT, alpha=self.scale / SLOTS)
+        original = torch.add(cached[0], text.last() @ views[0], alpha=self.scale)
+        calibrated = torch.addmm(cached, views, text.mean().mT, alpha=self.scale)
         return original, calibrated.index_select(0, select_confident(calibrated, self.keep))
 
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import (
     EMPTY,
     Pool,
+    affinity,
     classifier,
     insert_by_entropy,
     low_entropy_pool,
@@ -74,21 +74,19 @@ class TDA(Method):
         text = task.text
         n_classes, dim = text.shape
         self.classifier = classifier(text, task.scale)  # [D, C]
-        # One cache in which a class's first K⁺ rows attract and its next K⁻ repel: both are read in one pass.
-        self.per_class = self.shots + self.neg_shots
-        n_items = n_classes * self.per_class
-        self.features = text.new_zeros(n_items, dim)
-        self.entropies = text.new_full((n_items,), math.inf)  # +inf: an empty slot
-        self.offsets = text.new_full((n_items,), EMPTY)
-        self.betas = text.new_tensor(([self.beta] * self.shots + [self.neg_beta] * self.neg_shots) * n_classes)
-        attracts = self.betas.new_tensor([self.alpha] * self.shots + [0.0] * self.neg_shots)
-        votes = torch.eye(n_classes).to(text)[:, None] * attracts[:, None]  # [C, K⁺ + K⁻, C]
-        self.votes = votes.flatten(0, 1)  # what an item adds to each class's logit
+        self.features = text.new_zeros(n_classes, self.shots, dim)
+        self.entropies = text.new_full((n_classes, self.shots), math.inf)  # +inf: an empty slot
+        self.offsets = text.new_full((n_classes, self.shots), EMPTY)
+        self.neg_features = text.new_zeros(n_classes, self.neg_shots, dim)
+        self.neg_entropies = text.new_full((n_classes, self.neg_shots), math.inf)
+        self.neg_offsets = text.new_full((n_classes, self.neg_shots), EMPTY)
+        self.neg_masks = text.new_zeros(n_classes, self.neg_shots, n_classes)  # 1 where an item counts against a class
 
     def step(self, x: Observation) -> Tensor:
         pool = self.summarise(x)
         self.remember(pool)  # before the prediction, so that an image finds itself in the cache
-        return self.predict(pool)
+        attraction, repulsion = self.attraction(pool.feature), self.repulsion(pool.feature)
+        return pool.logits.add(attraction, alpha=self.alpha).sub_(repulsion, alpha=self.neg_alpha)
 
     def summarise(self, x: Observation) -> Pool:
         """The mean of the most confident views. The original has no special role among them."""
@@ -97,14 +95,11 @@ class TDA(Method):
 
     def remember(self, pool: Pool) -> None:
         """Offer the image to the positive cache and, if it is neither sure nor hopeless, to the negative cache."""
-        h, item = pool.entropy, (self.features, pool.feature)
-        first = int(pool.logits.argmax()) * self.per_class
-        positive = slice(first, first + self.shots)
-        insert_by_entropy(self.entropies, positive, h, item, (self.offsets, -self.beta))
+        y, h = int(pool.logits.argmax()), pool.entropy
+        insert_by_entropy(self.entropies, y, h, (self.features, pool.feature), (self.offsets, -self.beta))
         if self.is_uncertain(pool):
-            negative = slice(first + self.shots, first + self.per_class)
-            votes = self.counts_against(pool.probs).to(self.votes.dtype).mul_(-self.neg_alpha)
-            insert_by_entropy(self.entropies, negative, h, item, (self.offsets, -self.neg_beta), (self.votes, votes))
+            items = (self.neg_features, pool.feature), (self.neg_masks, self.counts_against(pool.probs))
+            insert_by_entropy(self.neg_entropies, y, h, *items, (self.neg_offsets, -self.neg_beta))
 
     def is_uncertain(self, pool: Pool) -> bool:
         low, high = self.gate
@@ -115,11 +110,14 @@ class TDA(Method):
         low, high = self.mask
         return (probs > low) & (probs < high)
 
-    def predict(self, pool: Pool) -> Tensor:
-        """final[c] = l[c] + α⁺ Σ_{i stored under c} exp(−β⁺ (1 − ⟨f, f_i⟩))
-        − α⁻ Σ_{all i} exp(−β⁻ (1 − ⟨f, f_i⟩)) [low < p_i[c] < high]."""
-        weights = torch.addcmul(self.offsets, self.features @ pool.feature, self.betas).exp_()  # [C·(K⁺ + K⁻)]
-        return torch.addmv(pool.logits, self.votes.T, weights)
+    def attraction(self, query: Tensor) -> Tensor:
+        """A⁺[c] = Σ_{i stored under c} exp(−β⁺ (1 − ⟨f, f_i⟩))."""
+        return affinity(query, self.features, self.offsets, self.beta).sum(1)
+
+    def repulsion(self, query: Tensor) -> Tensor:
+        """A⁻[c] = Σ_{all i} exp(−β⁻ (1 − ⟨f, f_i⟩)) [low < p_i[c] < high]."""
+        weights = affinity(query, self.neg_features, self.neg_offsets, self.neg_beta)  # [C, K⁻]
+        return weights.flatten() @ self.neg_masks.flatten(0, 1)
 
 
 @hookimpl

@@ -45,8 +45,9 @@ def test_official_stream(golden: Golden) -> None:
 def test_official_memory_at_the_end(golden: Golden) -> None:
     method = make_method(golden)
     run(method, make_task(torch.from_numpy(golden["text"])), make_stream(torch.from_numpy(golden["features"])))
-    features, entropies = method.features[:, 1:], method.entropies[:, 1:]  # slot 0 is the text
-    assert torch.equal(method.features[:, 0], torch.from_numpy(golden["text"]))
+    # slot 0 is the text
+    features, entropies = method.features[1:].transpose(0, 1), method.entropies[:, 1:]
+    assert torch.equal(method.features[0], torch.from_numpy(golden["text"]))
     filled = entropies.isfinite()
     np.testing.assert_array_equal(filled.sum(1), golden["mem_count"])
     assert (np.diff(filled.int(), axis=1) <= 0).all()  # the used slots are the first ones
@@ -82,7 +83,7 @@ def test_the_memory_answers_as_if_the_weighted_sum_were_formed(golden: Golden, s
     for x in stream[:10]:
         image = x.image.double()
         expected = []
-        for t, rows, entropies in zip(text, method.features[:, 1:], method.entropies[:, 1:], strict=True):
+        for t, rows, entropies in zip(text, method.features[1:].transpose(0, 1), method.entropies[:, 1:], strict=True):
             items = torch.cat((t[None], rows[entropies.isfinite()])).double()
             answer = sum((torch.exp(-5.5 * (1 - item @ image)) * item for item in items), torch.zeros(len(image)))
             expected.append(scale * (answer / answer.norm()) @ image)
@@ -106,7 +107,7 @@ def test_a_full_class_replaces_its_least_certain_image_in_place() -> None:
     stored = []
     for i, image in enumerate(images):
         method.step(Observation(i, image))
-        stored.append(method.features[0, 1:].clone())
+        stored.append(method.features[1:, 0].clone())
     assert torch.equal(stored[1], images[[0, 1]])
     assert torch.equal(stored[2], images[[0, 1]])  # less certain than both: not admitted
     assert torch.equal(stored[3], images[[3, 1]])
@@ -116,7 +117,7 @@ def test_the_original_is_stored_whatever_the_views_are() -> None:
     text, stream = unit(4, 16, seed=0), make_stream(unit(1, 32, 16, seed=1))
     method = DMN()
     run(method, make_task(text), stream)
-    (row,) = method.features[method.entropies.isfinite()]
+    (row,) = method.features[method.entropies.isfinite().T]
     assert torch.equal(row, stream[0].image)
 
 

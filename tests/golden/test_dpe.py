@@ -47,8 +47,7 @@ class Replay:
             moved = turn(x, length, down, lr, eps, fp16_length)
             is_text = x is self.method.text
             length = length / (1 + self.method.text_updates) if is_text else length
-            present = True if is_text else self.method.offsets > -np.inf
-            self.starts.append(torch.where(torch.as_tensor(present), x * length, 0.0))
+            self.starts.append(x * length)  # a class without an entry has no visual prototype: 0
             self.residuals.append((moved - x) * length)
             return moved
 

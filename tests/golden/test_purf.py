@@ -55,10 +55,10 @@ def test_reference_stream(golden: Mapping[str, Array]) -> None:
         assert [report[key] for report in reports] == golden[key].tolist(), key
     close([report["kept_share"] for report in reports], golden["kept_share"], 1e-6)
 
-    filled = method.cache_entropy.isfinite().numpy()
-    assert (method.cache_born.numpy() == golden["cache_born"])[filled].all()
-    close(method.cache_features.numpy()[filled], golden["cache_features"][filled], 1e-6)
-    close(method.cache_entropy.numpy()[filled], golden["cache_entropy"][filled], 1e-4)
+    filled = method.cache.entropies.isfinite().numpy()
+    assert (method.born.numpy() == golden["cache_born"])[filled].all()
+    close(method.cache.features.numpy()[filled], golden["cache_features"][filled], 1e-6)
+    close(method.cache.entropies.numpy()[filled], golden["cache_entropy"][filled], 1e-4)
     close(method.text_bank, golden["text_bank_end"], 1e-5)
     close(method.mu, golden["mu_end"], 1e-4)
 
@@ -69,4 +69,4 @@ def test_the_stream_refreshes_its_cache(golden: Mapping[str, Array]) -> None:
     frozen.start(make_task(golden))
     for x in make_stream(golden):
         frozen.step(x)
-    assert (frozen.cache_born.numpy() != golden["cache_born"]).any()
+    assert (frozen.born.numpy() != golden["cache_born"]).any()

@@ -271,9 +271,9 @@ def compare(settings: dict[str, Any], task: Task, observations: list[Observation
         logs.append(reference.log)
     torch.testing.assert_close(method.text_bank, reference.E, rtol=0, atol=1e-8)
     for c, entries in reference.cache.items():
-        filled = method.cache_entropy[c].isfinite()
-        assert method.cache_born[c][filled].tolist() == [e.born for e in entries]
-        torch.testing.assert_close(method.cache_features[c][filled], torch.stack([e.feature for e in entries]))
+        filled = method.cache.entropies[c].isfinite()
+        assert method.born[c][filled].tolist() == [e.born for e in entries]
+        torch.testing.assert_close(method.cache.features[c][filled], torch.stack([e.feature for e in entries]))
     return logs
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from tests.golden.streams import Array, close, logits_close, make_stream, part, prototype_run_close, read_golden, replay
+from tta_bench.functional import text_bank
 from tta_bench.functional.prototypes import adamw_step
 from tta_bench.interfaces import Observation, Task
-from tta_bench.methods import reta
 from tta_bench.methods.reta import ReTA, eigenvectors, inverse_energy
 
 RUNS = ("main", "lowratio", "modeA")
@@ -55,18 +55,18 @@ class Replay:
 
         def recording(x: Tensor, slope: Tensor, floor: Tensor, lr: float, fp16_norm: Tensor | None) -> Tensor:
             moved = adamw_step(x, slope, floor, lr, fp16_norm)
-            samples = 1 + self.method.text_updates  # x is a sum of so many
+            samples = 1 + self.method.bank.updates  # x is a sum of so many
             self.starts.append(x / samples)
             self.residuals.append((moved - x) / samples)
             return moved
 
-        def predict(method: ReTA, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        def predict(method: ReTA, *arguments: Any) -> tuple[Tensor, Tensor]:
             original, calibrated = official_predict(method, *arguments)
             rows.append(torch.cat((original[None], calibrated)))
             return original, calibrated
 
         official_predict = ReTA.predict
-        monkeypatch.setattr(reta, "adamw_step", recording)
+        monkeypatch.setattr(text_bank, "adamw_step", recording)
         monkeypatch.setattr(ReTA, "predict", predict)
         prompts = torch.from_numpy(golden["prompt_embeddings"])
         text = torch.nn.functional.normalize(prompts.mean(1), dim=-1)
@@ -156,7 +156,7 @@ def test_consistency_weight(votes: tuple[int, int, int], label: int, weight: flo
     method = ReTA(ratio=1.0)
     text = torch.eye(3)
     method.start(Task(list("abc"), text, text[:, None], 100.0))
-    method.text_sum = bank  # three dimensions are no more than the rank: no projection
+    method.bank.sum = bank  # three dimensions are no more than the rank: no projection
     assert method.consistency_weight(torch.ones(3), torch.ones(3), label) == pytest.approx(weight, abs=1e-6)
 
 

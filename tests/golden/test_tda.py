@@ -49,19 +49,15 @@ def test_official_caches_at_the_end(golden: Golden) -> None:
     method.start(make_task(torch.from_numpy(golden["text"])))
     for x in make_stream(torch.from_numpy(golden["features"])):
         method.step(x)
-    cache = [
-        x.view(len(golden["text"]), method.per_class, *x.shape[1:])
-        for x in (method.features, method.entropies, method.votes)
-    ]
-    for prefix, slots in (("pos", slice(method.shots)), ("neg", slice(method.shots, None))):
-        features, entropies, votes = (x[:, slots] for x in cache)
+    positive, negative = (method.features, method.entropies), (method.neg_features, method.neg_entropies)
+    for prefix, (features, entropies) in (("pos", positive), ("neg", negative)):
         filled = entropies.isfinite()
         np.testing.assert_array_equal(filled.sum(1), golden[f"{prefix}_count"])
         np.testing.assert_array_equal(filled, ~np.isnan(golden[f"{prefix}_entropy"]))
         close(entropies[filled], golden[f"{prefix}_entropy"][filled], 5e-5)
         close(features[filled], golden[f"{prefix}_features"][filled], 1e-6)
     probs, (low, high) = golden["neg_prob"][filled], method.mask
-    np.testing.assert_array_equal(votes[filled] < 0, (low < probs) & (probs < high))
+    np.testing.assert_array_equal(method.neg_masks[filled], (low < probs) & (probs < high))
 
 
 def test_logit_scale_is_the_tasks() -> None:

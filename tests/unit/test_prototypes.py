@@ -12,19 +12,19 @@ from torch.nn import functional as F
 
 from tests.structured import make_stream, make_task, random, unit_rows
 from tta_bench.functional import select_confident, stack_views
+from tta_bench.functional.class_cache import ClassCache
 from tta_bench.functional.prototypes import (
     adamw_step,
     adjacent_embeddings,
     alignment_of,
-    cache_logits,
-    cache_offset,
     entropy_and_slope,
     info_nce,
     inverse_length,
     sum_unit,
-    tangential,
+    through_unit,
     unit,
 )
+from tta_bench.functional.text_bank import Directions, TextBank
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods.dpe import DPE, turn
 from tta_bench.methods.purf import PuRF
@@ -63,10 +63,67 @@ def test_vectors_have_a_length() -> None:
 
 
 @pytest.mark.parametrize("alpha", [6.0, 1, 0])
-def test_cache_logits_are_zero_without_an_entry(alpha: float) -> None:
-    offset = cache_offset(alpha, 5.0)
-    logits = cache_logits(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([offset, offset, -math.inf]), beta=5.0)
-    torch.testing.assert_close(logits, torch.tensor([alpha, alpha * math.exp(-5), 0.0]))
+def test_cache_scores_are_zero_without_an_entry(alpha: float) -> None:
+    cache = ClassCache(torch.eye(3), shots=2, alpha=alpha, beta=5.0)
+    assert cache.scores(torch.ones(3)).tolist() == [0.0] * 3
+    for c in (0, 1):
+        cache.offer_by_entropy(c, torch.eye(3)[c], 0.1)
+    scores = cache.scores(torch.tensor([1.0, 0.0, 1.0]))
+    torch.testing.assert_close(scores, torch.tensor([alpha, alpha * math.exp(-5), 0.0]))
+
+
+def test_a_class_keeps_its_lowest_entropies() -> None:
+    # Offered .3, .1, .2 and .3 to two slots: .3 is pushed out by .2, and the last .3 finds nothing above it.
+    cache = ClassCache(torch.eye(3), shots=2, alpha=6.0, beta=5.0, dtype=torch.float64)
+    offers = zip((0.3, 0.1, 0.2, 0.3), torch.eye(3)[[0, 1, 2, 0]], strict=True)
+    assert [cache.offer_by_entropy(1, feature, h) for h, feature in offers] == [1, 2, 2, 0]
+    assert cache.entropies[1].tolist() == [0.1, 0.2]
+    torch.testing.assert_close(cache.keys[:, 1], torch.tensor([0.0, math.sqrt(0.5), math.sqrt(0.5)]))
+    assert cache.present.tolist() == [False, True, False]
+
+
+def test_an_offer_replaces_the_entry_of_the_largest_priority() -> None:
+    # Class 0 is free and takes its item; class 2 has .2 and .4, whose priorities .5 and .4 put the first at risk: .45
+    # is below .5 and takes its place. Class 1's item, .6, is not below its only free slot's infinity: it enters too.
+    cache = ClassCache(torch.eye(3), shots=2, alpha=6.0, beta=5.0)
+    for h in (0.2, 0.4):
+        cache.offer_by_entropy(2, torch.eye(3)[2], h)
+    priorities = torch.tensor([[math.inf, math.inf], [math.inf, math.inf], [0.5, 0.4]]).log()
+    entered = cache.offer(torch.arange(3), torch.eye(3)[[1, 1, 0]], torch.tensor([0.3, 0.6, 0.45]), priorities)
+    assert (entered.classes.tolist(), entered.slots.tolist(), entered.replaced) == ([0, 1, 2], [0, 0, 0], 1)
+    torch.testing.assert_close(cache.entropies[2], torch.tensor([0.45, 0.4]))
+    torch.testing.assert_close(cache.keys[:, 2], torch.tensor([math.sqrt(0.5), 0.0, math.sqrt(0.5)]))
+    again = cache.offer(torch.tensor([2]), torch.eye(3)[:1], torch.tensor([0.45]), cache.entropies[2:].log())
+    assert len(again.classes) == again.replaced == 0  # equal is not below
+
+
+# ----------------------------------------------------------------------------------------------------- text bank
+
+
+def test_the_bank_is_a_running_average() -> None:
+    # One class at e0, one slot. Samples in the directions e1 and e0, given as vectors of length 2 and 4.
+    bank = TextBank(torch.eye(2)[:1, None], eps=1e-3)
+    for sample, expected in ((2 * torch.eye(2)[1], [1 / 2, 1 / 2]), (4 * torch.eye(2)[0], [2 / 3, 1 / 3])):
+        vectors = sample[None, None]
+        bank.accept(Directions(vectors, inverse_length(vectors)))
+        torch.testing.assert_close(bank.average[0, 0], torch.tensor(expected))
+    torch.testing.assert_close(bank.lengths[0, 0, 0], torch.tensor(math.sqrt(5) / 3))
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_adapted_is_a_step_of_the_average(slots: int) -> None:
+    """Also one slope for all slots."""
+    bank = TextBank(unit_rows(random(4, 3, 6)), eps=1e-2)
+    vectors = random(4, 3, 6, seed=1)
+    bank.accept(Directions(vectors, inverse_length(vectors)))
+    slope = 1e-2 * random(4, slots, 6, seed=2)
+    average = bank.average.requires_grad_()
+    gradient = grad((unit_rows(average) * slope).sum(), average)[0]
+    expected = one_adamw_step(average.detach(), gradient, 0.1, 1e-2)
+    adapted = bank.adapted(slope, 0.1)
+    torch.testing.assert_close(adapted.vectors * adapted.inverse, unit_rows(expected))
+    torch.testing.assert_close(adapted.mean(), unit_rows(expected).mean(1))
+    torch.testing.assert_close(adapted.last(), unit_rows(expected)[:, -1])
 
 
 # ------------------------------------------------------------------------------------------ slopes against autograd
@@ -101,9 +158,9 @@ def reference_info_nce(queries: Tensor, keys: Tensor, present: Tensor) -> Tensor
 def test_info_nce_slope(present: list[int]) -> None:
     queries = unit_rows(random(5, 8)).requires_grad_()
     keys = unit_rows(random(5, 8) + 0.2 * random(5, 8, seed=1)).requires_grad_()
-    offsets = torch.full((5,), -math.inf, dtype=torch.float64)
-    offsets[present] = -5.0
-    loss, slope = info_nce((keys @ queries.mT).detach(), alignment_of(offsets, weight=1.0))
+    has_entry = torch.zeros(5, dtype=torch.float64)
+    has_entry[present] = 1.0
+    loss, slope = info_nce((keys @ queries.mT).detach(), alignment_of(has_entry))
     expected = F.cross_entropy(queries[present] @ keys[present].mT / 0.01, torch.arange(len(present)))
     assert loss == pytest.approx(expected.item(), rel=1e-12)
     in_queries, in_keys = grad(expected, queries, keys)
@@ -111,15 +168,17 @@ def test_info_nce_slope(present: list[int]) -> None:
     torch.testing.assert_close(slope @ queries.detach(), in_keys)
 
 
-@pytest.mark.parametrize("shape", [(4, 1, 6), (4, 3, 6)])
-def test_slope_through_normalisation(shape: tuple[int, ...]) -> None:
-    """Also one slope for all slots."""
-    x, slope = (2 * random(4, 3, 6)).requires_grad_(), random(*shape, seed=1)
+def test_info_nce_without_entries_is_nothing() -> None:
+    loss, slope = info_nce(random(5, 5), alignment_of(torch.zeros(5, dtype=torch.float64)))
+    assert loss == 0
+    assert (slope == 0).all()
+
+
+def test_slope_through_normalisation() -> None:
+    x, slope = (2 * random(4, 6)).requires_grad_(), random(4, 6, seed=1)
     expected = grad((unit_rows(x) * slope).sum(), x)[0]
     bank = x.detach()
-    inverse = inverse_length(bank)
-    along = (bank * slope).sum(-1, keepdim=True) * inverse.square()
-    torch.testing.assert_close(tangential(slope, bank, along) * inverse, expected)
+    torch.testing.assert_close(through_unit(slope, unit_rows(bank), inverse_length(bank)), expected)
 
 
 def one_adamw_step(x: Tensor, gradient: Tensor, lr: float, eps: float) -> Tensor:
@@ -167,10 +226,10 @@ def warm(method: DPE | ReTA | PuRF, task: Task) -> tuple[Observation, Tensor]:
     *seen, x = make_stream(task, n=6)
     for observation in seen:
         method.step(observation)
-    assert method.text_updates > 0
-    present = method.offsets > -math.inf
+    assert (method.text_updates if isinstance(method, DPE) else method.bank.updates) > 0
+    present = method.cache.present.clone()
     assert 1 < present.sum() < len(present)
-    keys = method.visual.T if isinstance(method, DPE) else method.keys.T
+    keys = method.cache.keys.T
     keys[present] = unit_rows(keys[present] + 1.02 * keys[present].roll(1, 0))
     if isinstance(method, DPE):
         method.visual_length.fill_(0.7)
@@ -186,7 +245,7 @@ def test_dpe_step_against_autograd() -> None:
     method = DPE(lr_text=2.0, lr_image=3.0, **STEP)
     task = make_task()
     x, present = warm(method, task)
-    keys = 0.7 * method.visual.T
+    keys = 0.7 * method.cache.keys.T
     text_residual, visual_residual = torch.zeros(2, *keys.shape, dtype=keys.dtype).requires_grad_().unbind()
     text = unit_rows(method.text_bank + text_residual)
     visual = unit_rows(keys + visual_residual)
@@ -209,14 +268,14 @@ def test_reta_step_against_autograd(ratio: float, calibrate: bool) -> None:
     task = make_task()
     x, present = warm(method, task)
     views, label = stack_views(x.image, x["views"]), 3
-    residual = torch.zeros_like(method.text_sum, requires_grad=True)
+    residual = torch.zeros_like(method.bank.sum, requires_grad=True)
     slots = unit_rows(method.text_bank + residual)  # [C, 3, D]
-    cached = torch.where(present, method.alpha * torch.exp(-method.beta * (1 - x.image @ method.keys)), 0.0)
+    cached = torch.where(present, method.alpha * torch.exp(-method.beta * (1 - x.image @ method.cache.keys)), 0.0)
     logits = task.scale * slots[:, -1] @ x.image
     p = (logits + cached).softmax(-1)
     aligned = slots[:, -1] if ratio >= 0.5 else slots.mean(1)
-    loss = -(p * p.log()).sum() + method.align * reference_info_nce(method.keys.T, aligned, present)
-    slope = torch.zeros_like(method.text_sum)
+    loss = -(p * p.log()).sum() + method.align * reference_info_nce(method.cache.keys.T, aligned, present)
+    slope = torch.zeros_like(method.bank.sum)
     if calibrate:
         mean = slots.mean(1)
         deviation = slots - mean[:, None]
@@ -229,7 +288,7 @@ def test_reta_step_against_autograd(ratio: float, calibrate: bool) -> None:
         reported, slope = method.calibration(views, label)
         assert reported == pytest.approx(ce.item(), rel=1e-9)
     expected = one_adamw_step(method.text_bank, grad(loss, residual)[0], 2.0, 10.0)
-    adapted = method.adapt(x.image, logits.detach(), cached, slope) / (1 + method.text_updates)
+    adapted = method.adapt(x.image, logits.detach(), cached, slope).vectors / (1 + method.bank.updates)
     torch.testing.assert_close(adapted, expected)
     untouched = torch.allclose(adapted[:, :2], method.text_bank[:, :2], rtol=0, atol=1e-12)
     assert untouched == (ratio >= 0.5 and not calibrate)
@@ -242,10 +301,10 @@ def test_purf_step_against_autograd(space: Any) -> None:
     task.bias = -3.0
     x, present = warm(method, task)
     seen = method.purify_regions(x)
-    pure = x["regions"][seen.purity[:, 0] == 0]
+    pure = x["regions"][seen.pure]
     assert 0 < len(pure) < len(x["regions"])
     cached = method.cache_scores(seen)
-    residual = torch.zeros_like(method.text_sum, requires_grad=True)
+    residual = torch.zeros_like(method.bank.sum, requires_grad=True)
     text = unit_rows(unit_rows(method.text_bank + residual).mean(1))
     p = (task.scale * seen.confident @ text.mT).softmax(-1)
     scores = task.scale * (0.5 * text @ x.image + 0.5 * (pure @ text.mT).amax(0)) + cached + task.bias
@@ -253,6 +312,6 @@ def test_purf_step_against_autograd(space: Any) -> None:
     loss = loss + 0.7 * F.binary_cross_entropy_with_logits(
         scores if space == "scaled" else scores / task.scale, seen.labels.double(), reduction="sum"
     )
-    loss = loss + method.lambda_2 * reference_info_nce(method.keys.T, text, present)
+    loss = loss + method.lambda_2 * reference_info_nce(method.cache.keys.T, text, present)
     expected = one_adamw_step(method.text_bank, grad(loss, residual)[0], 2.0, 10.0)
-    torch.testing.assert_close(method.adapt_text(seen, cached) / (1 + method.text_updates), expected)
+    torch.testing.assert_close(method.adapt_text(seen, cached).vectors / (1 + method.bank.updates), expected)

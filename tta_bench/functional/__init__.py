@@ -95,6 +95,15 @@ def _best(values: Tensor, count: int, largest: bool) -> Tensor:
     return values.sort(stable=True, descending=largest)[1][:count]
 
 
+def among_highest(values: Tensor, count: int) -> Tensor:
+    """Mask of the `count` largest values of each row [R, C]; of equal values the first comes first."""
+    among = values >= values.topk(count)[0][:, -1:]
+    if int(among.count_nonzero()) > count * len(values):
+        order = values.sort(dim=-1, descending=True, stable=True)[1]
+        among = torch.zeros_like(among).scatter_(1, order[:, :count], True)
+    return among
+
+
 def select_confident(logits: Tensor, keep: float) -> Tensor:
     """Indices of the max(1, ⌊keep·V⌋) views of lowest entropy, ascending, from their logits [V, C]."""
     return lowest(entropy_of_logits(logits), kept_count(keep, len(logits)))
@@ -140,16 +149,14 @@ def affinity(query: Tensor, features: Tensor, offsets: Tensor, beta: float) -> T
     return torch.add(offsets, features @ query, alpha=beta).exp_()
 
 
-def insert_by_entropy(
-    entropies: Tensor, y: int | slice, h: float, *tensors_and_items: tuple[Tensor, Tensor | float]
-) -> int:
+def insert_by_entropy(entropies: Tensor, y: int, h: float, *tensors_and_items: tuple[Tensor, Tensor | float]) -> int:
     """Offer an item to class y, which keeps its K items of lowest entropy in ascending order.
 
     Of equal entropies the older item stays in front, so a full class admits only what is strictly below its last.
 
     Args:
         entropies: [C, K], +inf where empty.
-        y: the class; or its slots, in a cache [C·K, ...] whose classes lie one behind the other.
+        y: the class.
         h: entropy of the new item.
         tensors_and_items: every other tensor [C, K, ...] of the cache, with the new item's part of it [...].
 

@@ -1,11 +1,7 @@
 """Formulas of the methods that learn class prototypes: DPE, ReTA and PuRF.
 
 Each method takes one optimiser step from a zero residual, so every gradient is written out: a `slope` is dLoss/d(...).
-The text evolves as a running average, n/(n+1) · bank + 1/(n+1) · adapted/‖adapted‖ for the n-th accepted sample: the
-prompts count as one sample, so the first accepted one weighs 1/2, and the average is not normalised. It is kept as the
-sum of 1 + n samples, which takes one pass less to update; then a residual of the average counts 1 + n times.
-Class caches have a fixed shape: features [C, L, D] and entropies [C, L], where an infinite entropy marks a free slot.
-Beside them go offsets [C]: ln α − β for classes with an entry and −∞ for the others, which bars them from a softmax.
+What they keep from image to image has two owners: `text_bank.TextBank` and `class_cache.ClassCache`.
 """
 
 from __future__ import annotations
@@ -13,15 +9,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from tta_bench.functional import dot
 from tta_bench.interfaces import Observation
 
 TEMPERATURE = 0.01  # of the alignment loss; independent of the backbone's logit scale
-Alignment = tuple[Tensor, Tensor, Tensor, Tensor]
 Step = Callable[[Any, Observation], Tensor]
 
 
@@ -75,25 +71,6 @@ def adjacent_embeddings(text_bank: Tensor, slots: int = 3) -> Tensor:
     return unit(torch.stack([ordered[:, :size].mean(1) for size in sizes], 1))
 
 
-# --------------------------------------------------------------------------------------------------- class cache
-
-
-def empty_cache(n_classes: int, shots: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Features, entropies and offsets of a cache without entries; dtype, device and D are those of `like`."""
-    features = like.new_zeros(n_classes, shots, like.shape[-1])
-    return features, like.new_full((n_classes, shots), math.inf), like.new_full((n_classes,), -math.inf)
-
-
-def cache_offset(alpha: float, beta: float) -> float:
-    """ln α − β, with which the exponential of `cache_logits` needs no factor. An α of 0 counts as next to nothing."""
-    return math.log(max(alpha, 1e-30)) - beta
-
-
-def cache_logits(cosine: Tensor, offsets: Tensor, beta: float) -> Tensor:
-    """α·exp(−β(1 − cos_c)) for classes with an entry, 0 for the others."""
-    return torch.add(offsets, cosine, alpha=beta).exp_()
-
-
 # ------------------------------------------------------------------------------------------ losses and their slopes
 
 
@@ -111,36 +88,41 @@ def entropy_and_slope(logits: Tensor) -> tuple[float, Tensor]:
     return -negative.item(), torch.sub(negative, log_p).mul_(p)
 
 
-def alignment_of(offsets: Tensor, weight: float) -> Alignment:
-    """What `info_nce` needs to know of the cache and its weight in the loss; it changes when a class gets an entry.
+class Alignment(NamedTuple):
+    """What `info_nce` knows of the classes that have an entry; it changes when a class gets its first."""
 
-    The offsets as a column [C, 1]; 1/n for the n classes with an entry and 0 for the others [C]; the same times
-    weight/τ; and that as a negative diagonal matrix [C, C].
-    """
-    share = offsets.softmax(-1).nan_to_num_()  # no entries at all: nothing to share
-    pull = share * (weight / TEMPERATURE)
-    return offsets[:, None], share, pull, pull.neg().diag()
+    log_mask: Tensor  # [C, 1] 0 for them and −∞ for the others, which are no alternative then
+    share: Tensor  # [C] 1/n for the n of them, 0 for the others
+    pull: Tensor  # [C] share / τ
+    target: Tensor  # [C, C] [t = k] · pull_k
+
+
+def alignment_of(present: Tensor) -> Alignment:
+    """From 1 for the classes with an entry and 0 for the others [C]. Without any, the loss and its slope are 0."""
+    share = present / present.sum().clamp_min(1)
+    pull = share / TEMPERATURE
+    log_mask = present.log() if present.any() else present
+    return Alignment(log_mask[:, None], share, pull, pull.diag())
 
 
 def info_nce(cosine: Tensor, alignment: Alignment) -> tuple[float, Tensor]:
     """mean_k −log softmax_t(cos_tk / τ)_k over the present classes t, k: each key k is to be nearest its own text t.
 
     Returns:
-        The loss, and weight times its slope in the cosines of text and keys, both [C, C]. With cos = T @ K.mT the
-        gradient is slope @ K for the text T [C, D] and slope.mT @ T for the keys K [C, D].
+        The loss, and its slope in the cosines of text and keys, both [C, C]. With cos = T @ K.mT the gradient is
+        slope @ K for the text T [C, D] and slope.mT @ T for the keys K [C, D].
     """
-    offsets, share, pull, minus_pull = alignment
-    log_p = log_softmax(torch.add(offsets, cosine, alpha=1 / TEMPERATURE), 0)  # an absent class is no alternative
-    loss = -log_p.diagonal().dot(share).item()
-    return loss, torch.addcmul(minus_pull, log_p.exp_(), pull)  # (p_tk − [t = k]) · pull_k
+    log_p = log_softmax(torch.add(alignment.log_mask, cosine, alpha=1 / TEMPERATURE), 0)
+    loss = -log_p.diagonal().dot(alignment.share).item()
+    return loss, log_p.exp_().mul_(alignment.pull).sub_(alignment.target)  # (p_tk − [t = k]) / (n τ)
 
 
 # ----------------------------------------------------------------------------------------------- one optimiser step
 
 
-def tangential(slope: Tensor, x: Tensor, along: Tensor) -> Tensor:
-    """s − x (x·s)/‖x‖², what a slope in x/‖x‖ asks of x, times ‖x‖; `along` is (x·s)/‖x‖²."""
-    return torch.addcmul(slope, x, along, value=-1)
+def through_unit(slope: Tensor, u: Tensor, inverse: Tensor) -> Tensor:
+    """dLoss/dx = (s − u (u·s)) / ‖x‖ from the slope s = dLoss/du of u = x/‖x‖ [C, D], in place: it can only turn x."""
+    return slope.addcmul_(u, dot(u, slope)[:, None], value=-1).mul_(inverse)
 
 
 def felt(slope: Tensor, fp16_norm: Tensor | None = None) -> Tensor:
