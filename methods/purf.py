@@ -173,6 +173,7 @@ class PuRF(Method):
     ep: bool = True  # episodic purification: one region per pseudo-label is cached, not the whole image
     tr: bool = True  # temporal refreshing
     selection: Literal["rel", "abs", "all", "global_only"] = "rel"  # region test: softmax, cosine, none; or no regions
+    # What is cached and with what the cache is asked: regions and their maximum or mean, the image, images alone.
     cache_mode: Literal["region_max", "region_avg", "region_globalretrieve", "global_multi"] = "region_max"
 
     def __post_init__(self) -> None:
