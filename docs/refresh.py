@@ -10,7 +10,7 @@ A block is marked by a comment on the line before it:
     <!-- refresh python -->           a python block that is run; the text block after it holds what it prints
 
 The check compares forms: numbers, names of runs and widths of columns may differ, commands, words and columns may not.
-It runs `make demo` on a few images only.
+It runs everything on a few images only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def refreshed(block: re.Match[str], quick: bool) -> str:
     """The block with the output of its commands as they are now."""
     options, kind, body = block["options"].split(), block["kind"], block["body"]
     if kind == "python":
-        output = run([sys.executable, "-c", body])
+        output = run([sys.executable, "-c", re.sub(r"limit=\d+", f"limit={FEW_IMAGES}", body) if quick else body])
         return f"<!-- refresh{block['options']} -->\n```python\n{body}```\n\n```text\n{output}```\n"
     commands = [line for line in body.splitlines() if line.startswith("$ ")]
     shown = []
