@@ -159,6 +159,9 @@ def test_photos_on_a_backbone_that_knows_none_are_said(invoke: Invoke) -> None:
     result = invoke("run", "-m", "clip", "--plugin", str(TOY), "-d", "toy", "--limit", "3", "--workers", "0")
     assert result.code == 0
     assert "tiny was made for scenes alone" in result.err
+    again = invoke("run", "-m", "clip", "--plugin", str(TOY), "-d", "toy", "--limit", "3", "--workers", "0")
+    assert "done before" in again.out
+    assert "tiny was made for scenes alone" in again.err
     assert "made for" not in invoke("run", "-m", "clip", "--limit", "3", "--workers", "0").err
 
 

@@ -89,7 +89,6 @@ class Bench:
         self._backbones: dict[tuple[str, str, Path | None, bool], Backbone] = {}
         self._datasets: dict[str, Dataset] = {}
         self._packs: dict[Path, Pack] = {}
-        self._told: set[str] = set()
 
     @cached_property
     def device(self) -> str:
@@ -170,7 +169,6 @@ class Bench:
             dataset_name, origins["dataset"] = spec.dataset, self.registry.origin("datasets", spec.dataset)
         else:
             dataset, dataset_name, origins["dataset"] = spec.dataset, spec.dataset.name, origin_of(spec.dataset)
-        self._warn_of_strangers(backbone, backbone_name, dataset_name)
         prompts = PromptSet.named(spec.prompt, dataset.class_names)
         return ImageSource(
             dataset,
@@ -185,20 +183,6 @@ class Bench:
             self.reporter,
             origins,
         )
-
-    def _warn_of_strangers(self, backbone: Backbone, backbone_name: str, dataset_name: str) -> None:
-        """A backbone that can know nothing of a dataset runs on it all the same, and its numbers look like any."""
-        from tta_bench.interfaces import BackboneExtras
-
-        known_to = BackboneExtras.of(backbone).made_for
-        if known_to and dataset_name.partition(":")[0] not in known_to:
-            warning = (
-                f"{backbone_name} was made for {', '.join(known_to)} alone and knows nothing else: on {dataset_name} "
-                "its numbers say nothing about a method. Choose another --backbone (`ttabench list backbones`)."
-            )
-            if warning not in self._told:
-                self._told.add(warning)
-                self.reporter.warn(warning)
 
     # ---------------------------------------------------------------------------------------------------- runs
 
@@ -246,7 +230,7 @@ class Bench:
         """Runs it, unless its record is there."""
         found = None if force else self.find(spec)
         if found is not None:
-            return Outcome(found, True)
+            return self._found(found)
         run = self.prepare(spec)
         folder = self.runs / run.run_id
         with disk_errors(folder):
@@ -262,7 +246,13 @@ class Bench:
             already = done and not force and not damage
             record = records.load(folder) if already else run.execute(folder, self.checkpoint_seconds, self.reporter)
         known.remember(self.home, spec, self._surroundings(spec), run)
-        return Outcome(record, already)
+        return self._found(record) if already else Outcome(record, already)
+
+    def _found(self, record: RunRecord) -> Outcome:
+        """What makes the numbers mean less than they seem to is said again when they are shown again."""
+        for note in record.notes:
+            self.reporter.warn(f"{record.method}: {note}")
+        return Outcome(record, True)
 
     def _surroundings(self, spec: RunSpec) -> known.Surroundings:
         root = self.root_of(spec.dataset) if isinstance(spec.dataset, str) else self.data_root

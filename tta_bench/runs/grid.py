@@ -61,13 +61,10 @@ def plan(
 def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient: bool = False) -> Iterator[Cell]:
     """Runs the cells one after the other. Whatever is misspelt fails at once, before anything is loaded; a method that
     crashes fails its own cells only. `lenient`: a method that refuses a cell is left out of it, too."""
-    found = {i: record for i, spec in enumerate(cells) if not force and (record := bench.find(spec)) is not None}
-    if len(found) < len(cells):
-        _check(bench, [spec for i, spec in enumerate(cells) if i not in found], lenient)
-    for i, spec in enumerate(cells):
-        if i in found:
-            yield Cell(spec, found[i], already=True)
-            continue
+    new = [spec for spec in cells if force or bench.find(spec) is None]
+    if new:
+        _check(bench, new, lenient)
+    for spec in cells:
         try:
             record, already = bench.run(spec, force)
         except (DataMissing, WeightsMissing):

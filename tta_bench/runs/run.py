@@ -140,12 +140,14 @@ class Run:
 
     def execute(self, folder: Path, checkpoint_seconds: float, reporter: Reporter) -> RunRecord:
         """Encodes what is missing, adapts, and leaves the record in `folder`."""
+        for note in self._strangers():  # before hours of encoding, not after
+            reporter.warn(f"{self.method.name}: {note}")
         observe = self._encode(reporter)
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
         adaptation = adapt(self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter)
         record = self._save(folder, adaptation, self._counts(task))
-        for note in record.notes:
+        for note in record.notes[len(self._strangers()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
         return record
@@ -201,6 +203,16 @@ class Run:
             "backward_passes": 0 if tuned is None else tuned.backward_passes,
         }
 
+    def _strangers(self) -> list[str]:
+        """A backbone that can know nothing of a dataset runs on it all the same, and its numbers look like any."""
+        known_to = BackboneExtras.of(self.source.backbone).made_for
+        if not known_to or self.source.dataset_name.partition(":")[0] in known_to:
+            return []
+        return [
+            f"{self.source.backbone_name} was made for {', '.join(known_to)} alone and knows nothing else, so on "
+            f"{self.source.dataset_name} its numbers say nothing about a method; choose another --backbone"
+        ]
+
     def _save(self, folder: Path, adaptation: Adaptation, counts: Mapping[str, int]) -> RunRecord:
         spec, source, outputs, labels = self.spec, self.source, adaptation.outputs, self.stream.labels
         assert outputs is not None  # the stream is not empty
@@ -225,7 +237,7 @@ class Run:
             tag=self.configured.tag,
             random_weights=BackboneExtras.of(source.backbone).random_weights,
             changes=changes,
-            notes=metrics.oddities(scores),
+            notes=[*self._strangers(), *metrics.oddities(scores)],
             metrics=_defined(summary),
             per_class_ap=_defined(dict(zip(source.dataset.class_names, ap.tolist(), strict=True))),
             counts=counts,
