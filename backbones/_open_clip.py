@@ -47,7 +47,7 @@ class OpenClip:
         device: str,
         precision: str,
     ) -> None:
-        self.dtype = dtype_of(precision)
+        self.dtype, self.precision = dtype_of(precision), precision
         self.device = device
         self.logit_scale = float(
             model.logit_scale.detach().exp()

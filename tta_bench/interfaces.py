@@ -175,6 +175,8 @@ class BackboneExtras:
 
     random: Callable[[str, str], Any] | None = None
     """`random(device, precision)`, a class method: the untrained backbone, for `--random-weights`."""
+    precision: str = ""
+    """What it was loaded with, for the record of a run that was given the loaded backbone."""
     random_weights: bool = False
     """True for an untrained backbone: every record and table then says so."""
     named: Callable[[str], Any] | None = None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tta_bench.errors import BadData, UsageError
+from tta_bench.system.described import described
 from tta_bench.system.files import digest, file_digest, write_atomically
 from tta_bench.system.text import counted, visible
 
@@ -237,7 +238,12 @@ def as_plain(value: Any) -> Any:
     """As JSON would give it back, so that an identity is the same before and after a round trip."""
     if hasattr(value, "__dataclass_fields__"):
         value = asdict(value)
-    return json.loads(json.dumps(value, default=str))
+    return json.loads(json.dumps(value, default=_stated))
+
+
+def _stated(value: object) -> str:
+    """What JSON can't hold, by its content: the text of an array leaves its middle out, a function's is an address."""
+    return str(value) if isinstance(value, Path) else f"{type(value).__name__} {digest(described(value))[:16]}"
 
 
 # ---------------------------------------------------------------------------------------------------------- many runs

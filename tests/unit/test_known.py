@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.unit.test_label_blind import Spy
+from tests.unit.test_label_blind import Vandal
 from tta_bench.errors import StoreError
 from tta_bench.plugins import Registry
 from tta_bench.runs import known
@@ -29,6 +30,7 @@ def bench(home: Path) -> Bench:
 def finished(bench: Bench, toy_pack: Path) -> RunSpec:
     """A run that was done and noted: a built-in method on a pack."""
     spec = RunSpec("clip", pack=toy_pack)
+    time.sleep(2 * known.CLOCK_TICK / 1e9)  # what was changed only now is not noted
     bench.run(spec)
     return spec
 
@@ -136,7 +138,7 @@ def test_a_damaged_note_is_as_good_as_none(home: Path, bench: Bench, finished: R
 
 
 def test_outsiders_take_the_long_way(toy_bench: Bench, home: Path) -> None:
-    for spec in (RunSpec("clip", "toy", "toyclip", limit=3), RunSpec(Spy(), "toy", "toyclip", limit=3)):
+    for spec in (RunSpec("clip", "toy", "toyclip", limit=3), RunSpec(Vandal(), "toy", "toyclip", limit=3)):
         toy_bench.run(spec)
         assert toy_bench.find(spec) is None
         assert toy_bench.run(spec).already
@@ -172,3 +174,21 @@ def test_a_folder_that_can_not_be_written_only_costs_time(
     bench = Bench(home, registry=Registry())
     assert not bench.run(spec).already
     assert bench.run(spec).already
+
+
+def test_a_file_that_changes_during_the_run_is_not_noted(
+    bench: Bench, toy_pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which of its contents were read nobody can tell, and afterwards it looks as it will next time."""
+    prepare = Bench.prepare
+
+    def edited_meanwhile(self: Bench, spec: RunSpec) -> object:
+        run = prepare(self, spec)
+        toy_pack.touch()
+        return run
+
+    monkeypatch.setattr(Bench, "prepare", edited_meanwhile)
+    spec = RunSpec("clip", pack=toy_pack)
+    time.sleep(2 * known.CLOCK_TICK / 1e9)
+    bench.run(spec)
+    assert bench.find(spec) is None

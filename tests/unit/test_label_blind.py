@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -193,7 +195,26 @@ def _by_gc(start: Any) -> Any:
     return next(arrays)
 
 
+def _by_exception(x: Any) -> Any:
+    """An error that comes back from the other side may bring its frames along."""
+    try:
+        x.pixels("nothing")
+    except Exception as error:
+        kept: list[Any] = [error, error.__cause__, error.__context__]
+        frames = [frame for e in kept if e is not None for frame, _ in traceback.walk_tb(e.__traceback__)]
+        inner = [value for frame in frames[1:] for value in frame.f_locals.values()]  # the first is this one
+        return _by_gc(inner)
+    raise ValueError("there was no error")
+
+
+def _by_threads() -> Any:
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    return _by_gc([vars(thread) for thread in others if "ttabench" in thread.name or "_serve" in repr(vars(thread))])
+
+
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
+    "an error's frames": lambda task, x: _by_exception(x),
+    "threads": lambda task, x: _by_threads(),
     "bound method": lambda task, x: task.encode_texts.__self__.stream.labels,
     "closure": lambda task, x: x.load_pixels.__closure__[0].cell_contents.dataset.labels,
     "partial": lambda task, x: x.load_pixels.func.__self__.labels,

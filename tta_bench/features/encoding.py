@@ -14,6 +14,7 @@ from tta_bench.errors import PluginError, StoreError, TTABenchError
 from tta_bench.features.options import EncodingOptions
 from tta_bench.features.store import FeatureKey, FeatureStore, check_free_space
 from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
+from tta_bench.system.code import origin_of
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 
@@ -34,10 +35,13 @@ class EncodedViews:
         options: EncodingOptions,
         code: str = "",
     ) -> None:
-        """`code` stands for a dataset or backbone that is not built in: edited, it may encode something else."""
+        """`code` stands for a dataset or backbone that is not built in: edited, it may encode something else. So may a
+        recipe of somebody's own."""
         self.dataset, self.backbone, self.recipe, self.options = dataset, backbone, recipe, options
         self.seed = seed if recipe.seeded else 0
-        images = digest([dataset.fingerprint, code]) if code else dataset.fingerprint
+        recipe_code = origin_of(recipe).source
+        outside = [part for part in (code, recipe_code) if part]
+        images = digest([dataset.fingerprint, *outside]) if outside else dataset.fingerprint
         key = FeatureKey(images, backbone.fingerprint, repr(recipe), self.seed, options.dtype)
         self.entry = store.entry(key, (len(dataset), recipe.count, backbone.embed_dim), options.batch_size)
 

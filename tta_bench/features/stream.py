@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tta_bench.errors import BadData, UnknownName, UsageError
+from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
 from tta_bench.features.encoding import render
 from tta_bench.features.source import StoredViews
 from tta_bench.interfaces import Dataset, Observation
@@ -94,9 +95,9 @@ class PixelRequests:
         if self._closed.is_set():
             raise UsageError(TOO_LATE)
         self._requests.put((self._ticket, role))
-        answer: Tensor | Exception = self._answers.get()
-        if isinstance(answer, Exception):
-            raise answer
+        answer: Tensor | str = self._answers.get()
+        if isinstance(answer, str):
+            raise UsageError(answer)
         return answer
 
 
@@ -111,7 +112,7 @@ class PixelDesk:
         self.closed = threading.Event()
 
     def __enter__(self) -> PixelDesk:
-        threading.Thread(target=self._serve, name="ttabench pixels", daemon=True).start()
+        _thread.start_new_thread(self._serve, ())  # `threading` would list the thread, and with it this desk
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,8 +128,8 @@ class PixelDesk:
         while (request := self.requests.get()) is not None:
             try:
                 self.answers.put(self._render(*request))
-            except Exception as error:
-                self.answers.put(error)
+            except Exception as error:  # its words only: an exception's traceback holds this desk
+                self.answers.put(str(error) if isinstance(error, TTABenchError) else f"{type(error).__name__}: {error}")
 
     def _render(self, ticket: int, role: str) -> Tensor:
         if ticket != self.ticket:

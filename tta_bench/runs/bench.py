@@ -6,6 +6,7 @@ Making a `Bench` is quick: torch is imported when a run needs it, which one that
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +21,8 @@ from tta_bench.plugins import Registry, default_registry
 from tta_bench.records import RunRecord
 from tta_bench.runs import known
 from tta_bench.runs.spec import RunSpec
-from tta_bench.system import paths
-from tta_bench.system.code import Origin, origin_of
+from tta_bench.system import config, paths
+from tta_bench.system.code import Origin, blamed, origin_of
 from tta_bench.system.files import disk_errors
 from tta_bench.system.progress import Quiet, Reporter, Terminal
 
@@ -80,7 +81,7 @@ class Bench:
         self.home = paths.home() if home is None else Path(home).expanduser()
         self.runs = self.home / "runs" if results is None else Path(results).expanduser()
         self.data_root = paths.data() if data_root is None else Path(data_root).expanduser()
-        self.data = dict(data or {})
+        self.data = dict(config.load().data if data is None else data)
         self.registry = default_registry() if registry is None else registry
         self.encoding = EncodingOptions() if encoding is None else encoding
         self.checkpoint_seconds = checkpoint_seconds
@@ -154,16 +155,19 @@ class Bench:
     def source(self, spec: RunSpec) -> Source:
         """Where the run's features come from. Weights are looked for before data: they are more often missing."""
         from tta_bench.features.source import ImageSource, PackSource
+        from tta_bench.interfaces import BackboneExtras
         from tta_bench.prompts.sets import PromptSet
 
         if spec.pack is not None:
             return PackSource(self.pack(spec.pack), spec.prompt)
         origins: dict[str, Origin] = {}
+        precision = spec.precision
         if isinstance(spec.backbone, str):
             backbone = self.backbone(spec.backbone, spec.precision, spec.weights, spec.random_weights)
             backbone_name, origins["backbone"] = spec.backbone, self.registry.origin("backbones", spec.backbone)
         else:
             backbone, backbone_name, origins["backbone"] = spec.backbone, spec.backbone.name, origin_of(spec.backbone)
+            precision = BackboneExtras.of(backbone).precision or "as loaded"
         if isinstance(spec.dataset, str):
             dataset = self.dataset(spec.dataset)
             dataset_name, origins["dataset"] = spec.dataset, self.registry.origin("datasets", spec.dataset)
@@ -176,7 +180,7 @@ class Bench:
             prompts,
             dataset_name,
             backbone_name,
-            spec.precision,
+            precision,
             self.store,
             self.encoding,
             spec.seed,
@@ -231,7 +235,13 @@ class Bench:
         found = None if force else self.find(spec)
         if found is not None:
             return self._found(found)
+        with blamed(str(spec)):
+            return self._run(spec, force)
+
+    def _run(self, spec: RunSpec, force: bool) -> Outcome:
+        began = time.time_ns()
         run = self.prepare(spec)
+        stamps = known.stamps(spec, run, began)
         folder = self.runs / run.run_id
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -245,7 +255,7 @@ class Bench:
                 folder.mkdir()
             already = done and not force and not damage
             record = records.load(folder) if already else run.execute(folder, self.checkpoint_seconds, self.reporter)
-        known.remember(self.home, spec, self._surroundings(spec), run)
+        known.remember(self.home, spec, self._surroundings(spec), run.run_id, stamps)
         return self._found(record) if already else Outcome(record, already)
 
     def _found(self, record: RunRecord) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import types
@@ -48,10 +49,11 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
 
 
 def of_instance(method: Method) -> Configured:
-    """A method that somebody made: what differs from its class's defaults is a change."""
+    """A method that somebody made: what differs from its class's defaults is a change. A copy runs, so that the one
+    that was made stays without the state of a run."""
     values = {f: getattr(method, f.name) for f in dataclasses.fields(method)}
     changes = {f.name: str(value) for f, value in values.items() if not _equal(value, _default(f))}
-    return Configured(method, "tuned" if changes else "default", changes)
+    return Configured(copy.copy(method), "tuned" if changes else "default", changes)
 
 
 def settings_for(name: str, cls: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,6 +62,12 @@ def settings_for(name: str, cls: type[Method], settings: Mapping[str, Any]) -> d
     general = {k: v for k, v in settings.items() if "." not in k and k in fields}
     own = {k.partition(".")[2]: v for k, v in settings.items() if k.partition(".")[0] == name and "." in k}
     return general | own
+
+
+def attributes_of(method: Method) -> dict[str, Any]:
+    """What an instance carries besides its fields, e.g. set by an `__init__` of its own."""
+    fields = {f.name for f in dataclasses.fields(method)}
+    return {name: value for name, value in vars(method).items() if name not in fields}
 
 
 def values_of(method: Method) -> dict[str, Any]:

@@ -59,14 +59,25 @@ def find(home: Path, runs: Path, spec: RunSpec, around: Surroundings) -> RunReco
     return record if record.run_id == folder.name else None
 
 
-def remember(home: Path, spec: RunSpec, around: Surroundings, run: Run) -> None:
+Stamps = list[tuple[str, Any]]
+CLOCK_TICK = 20_000_000  # ns by which a file system's clock may lag behind
+
+
+def stamps(spec: RunSpec, run: Run, began: int) -> Stamps | None:
+    """What the files look like that the identities were read from since `began` (ns); None if that can't be told, or
+    if one has changed since then: it may have been read before or after."""
+    files = _files(spec, run)
+    if files is None or any(_changed(path) >= began - CLOCK_TICK for path in files):
+        return None
+    return [(str(path), _stamp(path)) for path in files]
+
+
+def remember(home: Path, spec: RunSpec, around: Surroundings, run_id: str, stamps: Stamps | None) -> None:
     """Notes which run the request is, if that can be told again without opening anything."""
-    file, files = _note(home, spec, around), _files(spec, run)
-    if file is None or files is None:
-        return
-    note = {"run": run.run_id, "files": [(str(path), _stamp(path)) for path in files]}
-    with contextlib.suppress(StoreError):  # it would only have saved time
-        write_atomically(file, json.dumps(note).encode())
+    file = _note(home, spec, around)
+    if file is not None and stamps is not None:
+        with contextlib.suppress(StoreError):  # it would only have saved time
+            write_atomically(file, json.dumps({"run": run_id, "files": stamps}).encode())
 
 
 def _files(spec: RunSpec, run: Run) -> list[Path] | None:
@@ -158,6 +169,15 @@ def _stamp(path: Path) -> Any:
     except OSError:
         return None
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _changed(path: Path) -> int:
+    """When a file, a folder or anything in it was last changed, in ns."""
+    try:
+        inside = [entry.stat().st_ctime_ns for entry in os.scandir(path)] if path.is_dir() else []
+        return max(path.stat().st_ctime_ns, *inside, 0)
+    except OSError:
+        return 0
 
 
 def _listing(entries: Iterable[os.DirEntry[str]]) -> str:

@@ -32,7 +32,8 @@ from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
-from tta_bench.system.code import Origin
+from tta_bench.system.code import Origin, origin_of
+from tta_bench.system.described import described
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 from tta_bench.views import Original
@@ -131,6 +132,13 @@ class Run:
             }
         if not self.origin.built_in:  # a version that its author would have to raise is not enough
             parts["source"] = self.origin.source
+        recipes = {role: origin_of(recipe) for role, recipe in self.recipes.items()}
+        outside = {role: origin.source for role, origin in recipes.items() if not origin.built_in}
+        if outside:
+            parts["recipe_sources"] = outside
+        attributes = {} if isinstance(self.spec.method, str) else hyperparameters.attributes_of(self.spec.method)
+        if attributes:
+            parts["attributes"] = digest(described(attributes))
         return Identity(parts)
 
     def _replicate(self) -> Identity:
@@ -232,7 +240,7 @@ class Run:
             seed=spec.seed,
             order=spec.order,
             n=len(self.stream),
-            dataset_size=DatasetExtras.of(source.dataset).full_size or len(source.dataset),
+            dataset_size=max(DatasetExtras.of(source.dataset).full_size or 0, len(source.dataset)),
             hyper_parameters=records.as_plain(hyperparameters.values_of(self.method)),
             tag=self.configured.tag,
             random_weights=BackboneExtras.of(source.backbone).random_weights,

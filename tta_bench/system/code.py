@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
-import inspect
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType
 
-from tta_bench.system.files import digest, file_digest
+from tta_bench.errors import PluginError, TTABenchError
+from tta_bench.system.described import LIBRARIES, described
+from tta_bench.system.files import digest
 
 BUILT_IN = "ttabench"
 
@@ -28,33 +30,33 @@ class Origin:
 
 
 def origin_of(thing: object) -> Origin:
-    """Whose code an object is that did not come through the registry: the source of its class counts."""
+    """Whose code an object is that did not come through the registry: what its class would execute counts."""
     cls = type(thing)
     if cls.__module__.startswith("tta_bench."):
         return Origin(f"{BUILT_IN} {importlib.metadata.version(BUILT_IN)}")
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    if file is not None and Path(file).is_file():
-        return Origin(Path(file).name, file_digest(Path(file)))
-    outside = [c for c in cls.__mro__ if not c.__module__.startswith(("tta_bench.", "builtins", "abc", "typing"))]
-    return Origin("notebook", digest([_class_source(c) for c in outside]))
+    return Origin(Path(file).name if file else "notebook", digest(described(cls)))
 
 
-def _class_source(cls: type) -> list[str]:
-    """The text of its functions (a notebook knows no text of a whole class), or where none is kept their byte code."""
-    functions = sorted((name, f) for name, f in vars(cls).items() if isinstance(f, FunctionType))
-    return [cls.__qualname__, *(f"{name}: {_function_source(f)}" for name, f in functions)]
+def author_line(error: BaseException) -> str:
+    """The innermost line of an error in a file of a user's own: "my_dataset.py, line 17"; "" if it never was there."""
+    package = Path(__file__).parent.parent
+    ours = [str((package / folder).resolve()) for folder in (".", "methods", "datasets", "backbones")]  # maybe links
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(file, line) for file, line in frames if not str(Path(file).resolve()).startswith((*ours, *LIBRARIES))]
+    return f"{Path(own[-1][0]).name}, line {own[-1][1]}" if own else ""
 
 
-def _function_source(function: FunctionType) -> str:
+@contextmanager
+def blamed(where: str) -> Iterator[None]:
+    """Whatever a plugin raises, SystemExit included, becomes one line that says where. Ctrl-C stays what it is."""
     try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return repr(_code(function.__code__))
-
-
-def _code(code: CodeType) -> tuple[object, ...]:
-    constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
-    return code.co_code, constants, code.co_names
+        yield
+    except (TTABenchError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        place = author_line(error)
+        raise PluginError(f"{where}: {type(error).__name__}: {error}{f' ({place})' if place else ''}") from error
 
 
 def own_line(error: BaseException, module_file: str | Path | None) -> str:
