@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,12 +75,12 @@ def run(
 
 
 def grid(
-    methods: str | Method | Sequence[str | Method],
-    datasets: str | Dataset | Sequence[str | Dataset] = ("scenes",),
-    backbones: str | Backbone | Sequence[str | Backbone] = ("tiny",),
+    methods: str | Method | Iterable[str | Method],
+    datasets: str | Dataset | Iterable[str | Dataset] = ("scenes",),
+    backbones: str | Backbone | Iterable[str | Backbone] = ("tiny",),
     *,
     prompt: str = "photo",
-    seeds: Iterable[int] = (0,),
+    seeds: int | Iterable[int] = (0,),
     order: str = "shuffled",
     limit: int | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -93,7 +93,8 @@ def grid(
     """Runs every combination; what was done before is not repeated, and one that fails does not stop the others.
 
     Arguments are those of `run`. Of the settings each method takes those that it has; "tda.shots" means TDA alone.
-    The results' `failures` name the cells that have no record, and why.
+    "all" in place of methods takes every one that can run here. The results' `failures` name the cells that have no
+    record, and why.
 
     Example:
         >>> import tta_bench
@@ -103,6 +104,13 @@ def grid(
         >>> list(results.to_frame().columns[:4])
         ['method', 'dataset', 'backbone', 'prompt']
     """
+    if isinstance(seeds, str):
+        raise UsageError(f"seeds {seeds!r}: give whole numbers, for example range(5)")
+    named, images, encoders = (
+        _several(methods, "method"),
+        _several(datasets, "dataset"),
+        _several(backbones, "backbone"),
+    )
     bench = Bench() if bench is None else bench
     shared = RunOptions(
         prompt=prompt,
@@ -111,10 +119,10 @@ def grid(
         settings=settings or {},
         preset=preset,
         recipes=recipes or {},
-        pack=_pack(pack, _several(datasets)[0], _several(backbones)[0]),
+        pack=_pack(pack, images[0], encoders[0]),
     )
-    cells = grids.plan(bench, _several(methods), _several(datasets), _several(backbones), list(seeds), shared)
-    done = list(grids.execute(bench, cells, force))
+    cells = grids.plan(bench, named, images, encoders, _several(seeds, "seed"), shared)
+    done = list(grids.execute(bench, cells, force, lenient=named == [grids.ALL]))
     found = [cell.record for cell in done if cell.record is not None]
     return Results(found, failures=[f"{cell.spec}: {cell.failure}" for cell in done if cell.record is None])
 
@@ -137,8 +145,13 @@ def load_results(folder: Path | str | None = None) -> Results:
     return Results(found, problems=problems)
 
 
-def _several(given: Any) -> list[Any]:
-    return [given] if isinstance(given, str) or not isinstance(given, Sequence) else list(given)
+def _several(given: Any, what: str) -> list[Any]:
+    """One thing or many, each once; a text is one name."""
+    alone = isinstance(given, str | type) or hasattr(given, "name") or not isinstance(given, Iterable)
+    found = [given] if alone else list(given)
+    if not found:
+        raise UsageError(f"no {what} to run")
+    return [thing for i, thing in enumerate(found) if not any(thing is other or thing == other for other in found[:i])]
 
 
 def _pack(pack: Path | str | None, dataset: object, backbone: object) -> Path | None:

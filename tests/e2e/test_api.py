@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import time
-import types
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -79,24 +79,6 @@ def test_instances_need_no_file(toys: tta_bench.Bench) -> None:
     assert tta_bench.run(Scaled(), "toy", "toyclip", bench=toys).config.digest != first.config.digest
 
 
-def test_a_changed_class_is_another_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a notebook, where a class has no file: two cells, the second edited."""
-    cell = (
-        "from dataclasses import dataclass\nfrom typing import ClassVar\nfrom tta_bench.interfaces import Method\n"
-        "@dataclass\nclass Mine(Method):\n    name: ClassVar[str] = 'mine'\n"
-        "    def start(self, task):\n        self.task = task\n"
-        "    def step(self, x):\n        return SIGN self.task.text @ x.image\n"
-    )
-    records = []
-    for sign in ("+", "-", "+"):
-        notebook = types.ModuleType("notebook_cell")  # without a file, as IPython's
-        monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
-        exec(cell.replace("SIGN", sign), vars(notebook))
-        records.append(tta_bench.run(notebook.Mine(), "scenes", limit=5))
-    assert records[0].run_id == records[2].run_id != records[1].run_id
-    assert records[0].provenance["code"]["method"] == "notebook"
-
-
 def test_an_instance_of_a_built_in_is_the_built_in(toys: tta_bench.Bench) -> None:
     by_name = tta_bench.run("tda", "toy", "toyclip", settings={"shots": 2}, bench=toys)
     instance = tta_bench.run(get_method("tda")(shots=2), "toy", "toyclip", bench=toys)  # type: ignore[call-arg]
@@ -115,6 +97,62 @@ def test_what_can_not_be(toys: tta_bench.Bench) -> None:
         tta_bench.run("clip", "toy", pack="some.safetensors")
     with pytest.raises(UsageError, match="no such folder"):
         tta_bench.load_results("/nowhere/at/all")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: tta_bench.run("clip", seed=-1), "seed -1"),
+        (lambda: tta_bench.run("clip", seed=1.0), "seed 1.0"),  # type: ignore[arg-type]
+        (lambda: tta_bench.run("clip", seed=True), "seed True"),
+        (lambda: tta_bench.run("clip", limit="10"), "limit '10'"),  # type: ignore[arg-type]
+        (lambda: tta_bench.run("clip", limit=0), "limit 0"),
+        (lambda: tta_bench.run(Scaled), r"an instance: Scaled\(\)"),  # type: ignore[arg-type]
+        (lambda: tta_bench.run(None), "a name or an instance"),  # type: ignore[arg-type]
+        (lambda: tta_bench.run("clip", Path("scenes")), "Did you mean scenes|a name or an instance|scenes"),  # type: ignore[arg-type]
+        (lambda: tta_bench.run("clip", prompt=None), "prompt is a text"),  # type: ignore[arg-type]
+        (lambda: tta_bench.run("clip", settings=["a"]), "settings are a mapping"),  # type: ignore[arg-type]
+        (lambda: tta_bench.grid([]), "no method to run"),
+        (lambda: tta_bench.grid("clip", []), "no dataset to run"),
+        (lambda: tta_bench.grid("clip", seeds="01"), "whole numbers"),  # type: ignore[arg-type]
+        (lambda: tta_bench.grid("clip", seeds=[]), "no seed to run"),
+    ],
+)
+def test_odd_input_is_refused_in_words(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        call()
+
+
+def test_a_replicate_counts_once(toys: tta_bench.Bench) -> None:
+    seeds = np.array([0, 0, 1])
+    results = tta_bench.grid(["clip", "clip"], ("toy", "toy"), iter(["toyclip"]), seeds=seeds, bench=toys)
+    assert sorted(run.seed for run in results) == [0, 1]
+    same = tta_bench.run("clip", "toy", "toyclip", order="shuffled:1", seed=1, bench=toys)
+    assert same.run_id == next(run for run in results if run.seed == 1).run_id
+
+
+def test_a_grid_of_instances_and_names_shares_its_views(toys: tta_bench.Bench) -> None:
+    tda = get_method("tda")()
+    results = tta_bench.grid([tda, "boostadapter"], "toy", "toyclip", recipes={"views": "plain4"}, bench=toys)
+    assert {run.config.parts["recipes"]["views"] for run in results} == {"Plain(n=4)"}
+
+
+def test_all_takes_what_can_run(toys: tta_bench.Bench) -> None:
+    results = tta_bench.grid("all", "toy", "toyclip", limit=2, bench=toys)
+    assert {"clip", "purf", "tpt"} <= {run.method for run in results}
+    assert all(words.startswith("broken") for words in results.failures)
+
+
+def test_the_precision_is_that_of_the_loaded_backbone(toys: tta_bench.Bench) -> None:
+    loaded = toys.backbone("tiny", "bf16")
+    record = tta_bench.run("clip", "scenes", loaded, limit=2, bench=toys)
+    assert record.protocol.parts["precision"] == "bf16"
+
+
+def test_paths_of_the_config_file_hold_here_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ttabench.toml").write_text('[data]\ncoco2017 = "/mnt/coco"\n')
+    assert tta_bench.Bench().root_of("coco2017:mltta") == Path("/mnt/coco")
 
 
 def test_a_grid_names_what_failed(toys: tta_bench.Bench) -> None:

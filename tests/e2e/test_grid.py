@@ -172,3 +172,104 @@ def test_scores_that_are_no_logits_are_said(invoke: Invoke, home: Path, tmp_path
     assert "centred mAP means nothing" in result.err
     (run,) = records.load_all(home / "runs")[0]
     assert "centred mAP means nothing" in " ".join(run.notes)
+
+
+FAULTS = {
+    "report": "def step(self, x):\n        self.report({'a': 'no number'})\n        return self.task.text @ x.image",
+    "state": "def step(self, x):\n        self.odd = {1, 2}\n        return self.task.text @ x.image",
+    "state_dict": "def state_dict(self):\n        raise KeyError('gone')",
+    "validate": "def validate(self):\n        raise KeyError('gone')",
+    "digests": "def digests(self):\n        return 3",
+    "second_backbone": "def second_backbone(self):\n        raise KeyError('gone')",
+    "constructor": "def __post_init__(self):\n        raise KeyError('gone')",
+    "recipes": "@property\n    def recipes(self):\n        raise KeyError('gone')",
+    "finish without a tensor": "def finish(self, outputs):\n        return outputs[:, 0].numpy()",
+    "finish of nothing": "def finish(self, outputs):\n        return None",
+    "branches": "def step(self, x):\n        return (self.task.text @ x.image)[None].repeat(2 - min(x.index, 1), 1)",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_a_method_does_wrong_the_others_go_on(invoke: Invoke, tmp_path: Path, fault: str) -> None:
+    plugin = tmp_path / "mine.py"
+    source = METHOD.replace("SCORES", "self.task.text @ x.image")
+    plugin.write_text(source.replace("\n\n@hookimpl", f"\n\n    {FAULTS[fault]}\n\n\n@hookimpl"))
+    more = ("--plugin", str(plugin), *TOYS, "--limit", "4", "--checkpoint-seconds", "0")
+    result = invoke("run", "-m", "mine,secondeyes", *more)
+    assert result.code == 1, result.err
+    assert "secondeyes on toy" in result.out
+    assert "unexpected" not in result.err
+    assert "Traceback" not in result.err
+    assert "1 of 2 runs failed" in result.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return cls(variant)", "raise KeyError('gone')"),
+        ('labels = (seeded(f"labels/{i}")', 'raise SystemExit(0); labels = (seeded(f"labels/{i}")'),
+        ("return normalize((pixels.flatten(1) - 0.5) @ self.projection, dim=-1)", "raise KeyError('gone')"),
+    ],
+    ids=["open", "getitem", "encode_images"],
+)
+def test_a_broken_dataset_or_backbone_fails_its_own_cells_only(
+    invoke: Invoke, tmp_path: Path, old: str, new: str
+) -> None:
+    plugin = tmp_path / "toys.py"
+    assert old in TOY.read_text()
+    plugin.write_text(TOY.read_text().replace(old, new))
+    dataset, backbone = (
+        ("toy,scenes", "tiny") if "encode" not in old and "flatten" not in old else ("toy", "toyclip,tiny")
+    )
+    more = ("--plugin", str(plugin), "--limit", "2", "--workers", "0")
+    result = invoke("run", "-m", "clip", "-d", dataset, "-b", backbone, *more)
+    assert result.code == 1, result.err
+    assert result.out.count("clip on ") == 1
+    assert "toys.py, line" in result.err
+    assert "unexpected" not in result.err
+
+
+def test_what_refuses_does_not_stop_the_others(invoke: Invoke) -> None:
+    result = invoke("run", "-m", "clip,difftpt,secondeyes", *TOYS, "--limit", "2")
+    assert result.code == 2
+    assert result.out.count(" on toy with toyclip") == 2
+    assert "difftpt needs generated images" in result.err
+
+
+def test_finish_is_called_once(invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In mid-stream, for the running mAP, it would depend on how fast the machine is."""
+    monkeypatch.setattr("tta_bench.runs.replay.RUNNING_MAP_SECONDS", 0.0)
+    plugin = tmp_path / "mine.py"
+    finish = "def finish(self, outputs):\n        print('finish', len(outputs))\n        return outputs[:, 0]"
+    source = METHOD.replace("SCORES", "self.task.text @ x.image")
+    plugin.write_text(source.replace("\n\n@hookimpl", f"\n\n    {finish}\n\n\n@hookimpl"))
+    result = invoke("run", "-m", "mine", "--plugin", str(plugin), *TOYS)
+    assert result.out.count("finish 24") == result.out.count("finish") == 1
+
+
+def test_an_edited_view_recipe_is_rendered_again(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    recipe = (
+        "\n\n@dataclass(frozen=True)\nclass Dark:\n    name = 'dark2'\n    count = 2\n    seeded = False\n"
+        "    def render(self, image, image_id, seed, preprocess):\n        import torch\n"
+        "        return torch.full((2, 3, preprocess.size, preprocess.size), LEVEL)\n\n\n@dataclass\nclass Mine"
+    )
+    source = METHOD.replace("SCORES", "self.task.text @ x['views'].mean(0)").replace(
+        "\n\n@dataclass\nclass Mine", recipe
+    )
+    source = source.replace(
+        'name: ClassVar[str] = "mine"', 'name: ClassVar[str] = "mine"\n    recipes = {"views": Dark()}'
+    )
+    plugin = tmp_path / "mine.py"
+    results = []
+    for level in ("0.1", "0.9"):
+        plugin.write_text(source.replace("LEVEL", level))
+        results.append(invoke("run", "-m", "mine", "--plugin", str(plugin), *TOYS, "--limit", "4"))
+        assert results[-1].code == 0, results[-1].err
+    assert "\n0 encoder forwards" not in f"\n{results[1].err}"
+    first, second = (run.scores() for run in records.load_all(home / "runs")[0])
+    assert (first != second).any()
+
+
+def test_a_setting_of_one_method_may_name_it(invoke: Invoke, home: Path) -> None:
+    assert invoke("run", "-m", "tda", "--set", "tda.shots=2", *TOYS, "--limit", "2").code == 0
+    assert records.load_all(home / "runs")[0][0].hyper_parameters["shots"] == 2

@@ -142,3 +142,29 @@ def test_subcommands_in_the_config_file(invoke: Invoke, tmp_path: Path, monkeypa
     file = tmp_path / "toy.safetensors"
     assert invoke("pack", "export", str(file), *TOYS, "--recipe", "plain3").code == 0
     assert json.loads(invoke("pack", "info", str(file)).out)["images"] == 24
+
+
+def test_a_default_backbone_does_not_stand_in_a_packs_way(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_pack: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ttabench.toml").write_text('[run]\nbackbone = "vit-b16"\ndataset = "coco2017"\n')
+    assert invoke("run", "-m", "clip", "--pack", str(toy_pack)).code == 0
+
+
+def test_help_works_with_a_broken_config_file(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ttabench.toml").write_text("not toml")
+    assert invoke("run", "--help").code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("run", "-m", "clip", "--limit", "ten"), ("nosuch",), ("show",), ("run", "--nosuch"), ("pack", "info")],
+)
+def test_what_the_parser_refuses_is_one_line_too(invoke: Invoke, arguments: tuple[str, ...]) -> None:
+    refused(invoke(*arguments), "ttabench: ")
+
+
+def test_an_own_root_for_an_unknown_dataset_is_refused(invoke: Invoke) -> None:
+    refused(invoke("run", "-m", "clip", "--data", "coco17=/x"), "Did you mean coco2017")

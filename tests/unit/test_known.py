@@ -160,6 +160,10 @@ def test_a_folder_counts_with_all_that_is_in_it(tmp_path: Path) -> None:
     assert after != before
     (tmp_path / "b.jpg").write_bytes(b"2")
     assert known._stamp(tmp_path) != after
+    (tmp_path / "link.jpg").symlink_to("nowhere")
+    dangling = known._stamp(tmp_path)
+    (tmp_path / "c.jpg").write_bytes(b"3")
+    assert known._stamp(tmp_path) != dangling
     assert known._stamp(tmp_path / "nothing") is None
 
 

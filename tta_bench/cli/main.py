@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 from typer.main import get_command
 
 from tta_bench import __version__
@@ -60,8 +61,17 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without ± should not lose the whole table for it
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    asks = {"-h", "--help", "--version"} & set(arguments)  # that must work with a broken ttabench.toml too
     try:
-        app(arguments, prog_name="ttabench", standalone_mode=True, default_map=configured(get_command(app)))
+        defaults = {} if asks else configured(get_command(app))
+        sys.exit(app(arguments, prog_name="ttabench", standalone_mode=False, default_map=defaults))
+    except TyperException as error:  # what the parser of the command line refuses
+        if type(error).__name__ != "NoArgsIsHelpError":  # then the help has been shown
+            complain(error.format_message())
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        complain("interrupted")
+        sys.exit(130)
     except TTABenchError as error:
         if debug:
             raise

@@ -37,6 +37,7 @@ NO_LABELS = "mAP undefined: no image of the stream has a label"
 
 
 def run(
+    ctx: typer.Context,
     words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     method: Annotated[
         list[str] | None, typer.Option("--method", "-m", help=f"Names ({SEVERAL}), or `all`.", metavar="METHOD")
@@ -90,8 +91,10 @@ def run(
         raise UsageError(f"ttabench run {' '.join(words)}: did you mean `ttabench run --method {','.join(words)}`?")
     if not method:
         raise UsageError("which method? Say for example --method purf, or --method all (`ttabench list methods`)")
-    if pack is not None and (dataset or backbone):
-        raise UsageError("--pack stands for a dataset and a backbone: leave --dataset and --backbone out")
+    if pack is not None:
+        if any(_typed(ctx, name) for name in ("dataset", "backbone")):
+            raise UsageError("--pack stands for a dataset and a backbone: leave --dataset and --backbone out")
+        dataset = backbone = None  # defaults of ttabench.toml
     if precision == "bf16":
         # Processors that advertise AMX where the system does not allow it kill the process at the first bf16 product.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # must stand before torch is imported
@@ -117,19 +120,22 @@ def run(
         empty_classes=cast("metrics.Empty", choice("--empty-classes", empty_classes, ("skip", "zero"))),
     )
     stored = cast("FeatureType", choice("--features", features, ("float16", "float32")))
+    plugins, own_roots = registry(plugin, no_plugin), data_paths(data)
+    for name in own_roots:
+        plugins.find("datasets", name)
     bench = Bench(
         data_root=data_root,
         device=device,
         results=results,
-        data=data_paths(data),
-        registry=registry(plugin, no_plugin),
+        data=own_roots,
+        registry=plugins,
         encoding=EncodingOptions(stored, batch_size, workers),
         checkpoint_seconds=checkpoint_seconds,
         progress=Terminal(),
     )
     wanted = names(method, "--method")
     datasets, backbones = names(dataset or ["scenes"], "--dataset"), names(backbone or ["tiny"], "--backbone")
-    failures = []
+    failures, code = [], 0
     try:
         cells = grid.plan(bench, wanted, datasets, backbones, seeds(seed or ["0"]), shared)
         for cell in grid.execute(bench, cells, force, lenient=wanted == [grid.ALL]):
@@ -137,14 +143,20 @@ def run(
                 print(visible(line(cell.record, cell.already)), flush=True)
             else:
                 failures.append(f"{cell.spec}: {cell.failure}")
+                code = cell.exit_code if code in (0, cell.exit_code) else 1
                 complain(f"{failures[-1]} (the others go on)")
     except KeyboardInterrupt:
         raise Interrupted from None
     if failures:
-        complain(f"{len(failures)} of {len(cells)} runs failed:" if len(failures) > 1 else "one run failed:")
+        complain(f"{len(failures)} of {counted(len(cells), 'run')} failed:")
         for failure in failures:
             complain(failure)
-        raise typer.Exit(1)
+        raise typer.Exit(code)
+
+
+def _typed(ctx: typer.Context, option: str) -> bool:
+    source = ctx.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def line(record: RunRecord, already: bool) -> str:

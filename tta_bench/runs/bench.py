@@ -198,7 +198,8 @@ class Bench:
         check_order(spec.order)
         if spec.pack is None:
             check_name(spec.prompt)
-        _recipes(self.configure(spec).method, spec)
+        with blamed(str(spec)):
+            _recipes(self.configure(spec).method, spec)
 
     def prepare(self, spec: RunSpec) -> Run:
         """The run with all that it needs, before anything is encoded."""

@@ -11,6 +11,7 @@ from tta_bench.errors import DataMissing, PluginError, TTABenchError, UnknownNam
 from tta_bench.records import RunRecord
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.spec import RunOptions, RunSpec
+from tta_bench.system.code import blamed
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
@@ -26,6 +27,7 @@ class Cell:
     record: RunRecord | None = None
     already: bool = False  # the record was there before
     failure: str = ""
+    exit_code: int = 0  # what the failure alone would have ended with
 
 
 def plan(
@@ -52,31 +54,29 @@ def plan(
         if isinstance(method, str):
             bench.registry.find("methods", method)
     own = [shared] * len(named)
-    if len(named) > 1 and (shared.settings or shared.recipes or shared.preset):
+    chosen = shared.settings or shared.recipes or shared.preset
+    if chosen and (len(named) > 1 or any("." in key for key in shared.settings)):
         own = _shares(bench, named, shared)
     cells = itertools.product(backbones, datasets, seeds, zip(named, own, strict=True))
     return [options.cell(method, dataset, backbone, seed) for backbone, dataset, seed, (method, options) in cells]
 
 
 def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient: bool = False) -> Iterator[Cell]:
-    """Runs the cells one after the other. Whatever is misspelt fails at once, before anything is loaded; a method that
-    crashes fails its own cells only. `lenient`: a method that refuses a cell is left out of it, too."""
+    """Runs the cells one after the other. Whatever is misspelt fails at once, before anything is loaded; what can't be
+    had or crashes fails its own cells only. `lenient`: a method that refuses a cell is left out of it in silence."""
     new = [spec for spec in cells if force or bench.find(spec) is None]
     if new:
         _check(bench, new, lenient)
     for spec in cells:
         try:
             record, already = bench.run(spec, force)
-        except (DataMissing, WeightsMissing):
-            raise
-        except UsageError as refusal:
-            if not lenient:
-                raise
-            bench.reporter.line(f"ttabench: {spec.method_name} left out: {refusal}")
         except TTABenchError as failure:
+            if lenient and isinstance(failure, UsageError) and not isinstance(failure, DataMissing | WeightsMissing):
+                bench.reporter.line(f"ttabench: {spec.method_name} left out: {failure}")
+                continue
             if len(cells) == 1:
                 raise
-            yield Cell(spec, failure=str(failure))
+            yield Cell(spec, failure=" ".join(str(failure).split()), exit_code=failure.exit_code)
         else:
             yield Cell(spec, record, already)
 
@@ -100,14 +100,17 @@ def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunOptions) -
     from tta_bench.runs import hyperparameters
 
     classes: dict[str, type[Method]] = {}
+    roles: dict[str | int, set[str]] = {}
     for method in methods:
         try:
-            if isinstance(method, str):
-                classes[method] = bench.registry.method(method)
+            with blamed(str(method)):
+                cls = bench.registry.method(method) if isinstance(method, str) else type(method)
+                roles[_key(method)] = set(cls().recipes if isinstance(method, str) else method.recipes)
         except PluginError:
             continue  # said when its turn comes
+        if isinstance(method, str):
+            classes[method] = cls
     _refuse_strangers(classes, shared.settings)
-    roles = {name: set(cls().recipes) for name, cls in classes.items()}
     known = sorted(set().union(*roles.values()))
     for role in shared.recipes:
         if role not in known:
@@ -117,10 +120,11 @@ def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunOptions) -
         raise UnknownName("preset", shared.preset, there, "None of the methods to run has it.")
 
     def share(method: str | Method) -> RunOptions:
-        if not isinstance(method, str) or method not in classes:
-            return replace(shared, settings={}, preset=None, recipes={})
+        own = roles.get(_key(method), set())
+        recipes: Mapping[str, str | ViewRecipe] = {role: v for role, v in shared.recipes.items() if role in own}
+        if not isinstance(method, str) or method not in classes:  # an instance has its settings
+            return replace(shared, settings={}, preset=None, recipes=recipes)
         cls = classes[method]
-        recipes: Mapping[str, str | ViewRecipe] = {r: v for r, v in shared.recipes.items() if r in roles[method]}
         return replace(
             shared,
             settings=hyperparameters.settings_for(method, cls, shared.settings),

@@ -174,7 +174,7 @@ def _stamp(path: Path) -> Any:
 def _changed(path: Path) -> int:
     """When a file, a folder or anything in it was last changed, in ns."""
     try:
-        inside = [entry.stat().st_ctime_ns for entry in os.scandir(path)] if path.is_dir() else []
+        inside = [e.stat(follow_symlinks=False).st_ctime_ns for e in os.scandir(path)] if path.is_dir() else []
         return max(path.stat().st_ctime_ns, *inside, 0)
     except OSError:
         return 0
@@ -183,6 +183,9 @@ def _changed(path: Path) -> int:
 def _listing(entries: Iterable[os.DirEntry[str]]) -> str:
     lines = []
     for entry in entries:
-        status = entry.stat()
-        lines.append(f"{entry.name}\t{status.st_size}\t{status.st_mtime_ns}\t{status.st_ctime_ns}")
+        try:
+            status = entry.stat()
+            lines.append(f"{entry.name}\t{status.st_size}\t{status.st_mtime_ns}\t{status.st_ctime_ns}")
+        except OSError:
+            lines.append(f"{entry.name}\tgone")  # a link that leads nowhere
     return digest("\n".join(sorted(lines)))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import UsageError
@@ -12,6 +13,17 @@ from tta_bench.errors import UsageError
 if TYPE_CHECKING:
     from tta_bench import metrics
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
+
+
+def _whole(value: object, what: str, least: int) -> int:
+    """Whole numbers of any library; one seed must not have several names."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # that is what is asked here
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise UsageError(f"{what} {value!r}: a whole number is wanted, {least} or more")
+    return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +60,22 @@ class RunSpec(RunOptions):
             name, _, variant = self.dataset.partition(":")
             if variant in ("", "default"):  # one variant must not stand in tables under three names
                 object.__setattr__(self, "dataset", name)
+        object.__setattr__(self, "seed", _whole(self.seed, "seed", 0))
+        if self.limit is not None:
+            object.__setattr__(self, "limit", _whole(self.limit, "limit", 1))
+        if self.order == f"shuffled:{self.seed}":  # the same stream must not count as a second replicate
+            object.__setattr__(self, "order", "shuffled")
+        for role, thing in (("method", self.method), ("dataset", self.dataset), ("backbone", self.backbone)):
+            odd = isinstance(thing, type | PurePath)  # a path has a name, too
+            if odd or not isinstance(getattr(thing, "name", thing), str):
+                hint = f"{thing.__name__}()" if isinstance(thing, type) else f"not {thing!r}"
+                raise UsageError(f"a {role} is a name or an instance: {hint}")
+        if not isinstance(self.prompt, str) or not isinstance(self.settings, Mapping):
+            raise UsageError("prompt is a text, and settings are a mapping from hyper-parameters to values")
         if not isinstance(self.method, str) and (self.settings or self.preset):
             raise UsageError(f"{self.method.name}: an instance has its settings already")
         if not isinstance(self.backbone, str) and (self.weights or self.random_weights):
             raise UsageError(f"{self.backbone.name}: an instance has its weights already")
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"limit {self.limit}: at least one image is needed")
 
     @property
     def method_name(self) -> str:

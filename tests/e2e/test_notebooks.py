@@ -1,0 +1,188 @@
+"""Classes of a notebook: whatever would give other scores is another run, and what would give the same is the same."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tta_bench
+from tests.conftest import TOY
+from tta_bench.plugins import Registry
+from tta_bench.system.described import described
+
+HEAD = """
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+import functools
+import numpy as np
+import torch
+from tta_bench.interfaces import Method
+"""
+PLAIN = """
+@dataclass
+class Mine(Method):
+    name: ClassVar[str] = "mine"
+    MEMBERS
+    def start(self, task):
+        self.task = task
+
+    def step(self, x):
+        return FACTOR * (self.task.text @ x.image)
+"""
+OWN_INIT = """
+class Mine(Method):
+    name = "mine"
+    def __init__(self, k=1.0):
+        self.k = k
+
+    def start(self, task):
+        self.task = task
+
+    def step(self, x):
+        return self.k * (self.task.text @ x.image)
+"""
+
+
+def cell(factor: str, members: str = "", before: str = "") -> str:
+    return before + PLAIN.replace("FACTOR", factor).replace("MEMBERS", members)
+
+
+EDITED = {
+    "a number in step": (cell("1.0"), cell("-1.0")),
+    "class constant": (cell("self.K", "K = 1.0"), cell("self.K", "K = -1.0")),
+    "property": (
+        cell("self.k", "@property\n    def k(self): return 1.0"),
+        cell("self.k", "@property\n    def k(self): return -1.0"),
+    ),
+    "static method": (
+        cell("self.k()", "@staticmethod\n    def k(): return 1.0"),
+        cell("self.k()", "@staticmethod\n    def k(): return -1.0"),
+    ),
+    "class method": (
+        cell("self.k()", "@classmethod\n    def k(cls): return 1.0"),
+        cell("self.k()", "@classmethod\n    def k(cls): return -1.0"),
+    ),
+    "function of another cell": (
+        cell("helper()", before="def helper(): return 1.0\n"),
+        cell("helper()", before="def helper(): return -1.0\n"),
+    ),
+    "class of another cell": (
+        cell("Helper.k", before="class Helper:\n    k = 1.0\n"),
+        cell("Helper.k", before="class Helper:\n    k = -1.0\n"),
+    ),
+    "global constant": (cell("K", before="K = 1.0\n"), cell("K", before="K = -1.0\n")),
+    "global tensor": (
+        cell("K[1000]", before="K = torch.ones(2000)\n"),
+        cell("K[1000]", before="K = torch.ones(2000)\nK[1000] = -1\n"),
+    ),
+    "default of an argument": (
+        cell("self.k()", "def k(self, value=1.0): return value"),
+        cell("self.k()", "def k(self, value=-1.0): return value"),
+    ),
+    "base class": (
+        cell("self.k", before="class Base:\n    k = 1.0\n").replace("Mine(Method)", "Mine(Base, Method)"),
+        cell("self.k", before="class Base:\n    k = -1.0\n").replace("Mine(Method)", "Mine(Base, Method)"),
+    ),
+    "partial": (
+        cell("K()", before="K = functools.partial(float, 1)\n"),
+        cell("K()", before="K = functools.partial(float, -1)\n"),
+    ),
+}
+
+
+@pytest.fixture
+def bench(home: Any) -> tta_bench.Bench:
+    return tta_bench.Bench(home, registry=Registry([TOY]))
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """A cell's namespace: a module without a file, as IPython's."""
+
+    def run(code: str) -> Any:
+        notebook = types.ModuleType("notebook_cell")
+        monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
+        exec(HEAD + code, vars(notebook))
+        return notebook
+
+    return run
+
+
+def mine(bench: tta_bench.Bench, method: Any) -> tta_bench.RunRecord:
+    return tta_bench.run(method, "toy", "toyclip", limit=6, bench=bench)
+
+
+@pytest.mark.parametrize("what", EDITED)
+def test_an_edit_is_another_run(bench: tta_bench.Bench, typed: Callable[[str], Any], what: str) -> None:
+    before, after = EDITED[what]
+    first, same, edited = (mine(bench, typed(code).Mine()) for code in (before, before, after))
+    assert first.created == same.created
+    assert first.run_id == same.run_id != edited.run_id
+    assert not np.array_equal(first.scores(), edited.scores())
+    assert first.provenance["code"]["method"] == "notebook"
+
+
+def test_what_an_init_of_its_own_sets_counts(bench: tta_bench.Bench, typed: Callable[[str], Any]) -> None:
+    cls = typed(OWN_INIT).Mine
+    plus, minus = mine(bench, cls(1.0)), mine(bench, cls(-1.0))
+    assert plus.run_id != minus.run_id
+    changed = cls(1.0)
+    changed.k = -1.0
+    assert mine(bench, changed).run_id == minus.run_id
+
+
+def test_closures_and_arrays_count(bench: tta_bench.Bench, typed: Callable[[str], Any]) -> None:
+    factory = "def make(k):\n" + "".join(f"    {line}\n" for line in cell("k").splitlines()) + "    return Mine\n"
+    notebook = typed(factory)
+    assert mine(bench, notebook.make(1.0)()).run_id != mine(bench, notebook.make(-1.0)()).run_id
+    with_array = typed(cell("1.0", "table: Any = None"))
+    tables = [np.zeros(2000), np.zeros(2000)]
+    tables[1][1000] = 1
+    assert len({mine(bench, with_array.Mine(table)).run_id for table in tables}) == 2
+    functions: list[Any] = [lambda: 1, lambda: 2, lambda: 1]
+    ids = [mine(bench, with_array.Mine(function)).run_id for function in functions]
+    assert ids[0] == ids[2] != ids[1]
+
+
+def test_an_instance_stays_as_it_was_made(bench: tta_bench.Bench, typed: Callable[[str], Any]) -> None:
+    """A second run of the same instance is the run of a fresh one: the first has left no state in it."""
+    method = typed(OWN_INIT).Mine(1.0)
+    results = tta_bench.grid([method], "toy", "toyclip", seeds=range(2), limit=6, bench=bench)
+    assert set(vars(method)) == {"k"}
+    assert len({run.config.digest for run in results}) == 1
+
+
+def test_an_edited_file_that_was_imported_before_is_the_code_that_runs(
+    bench: tta_bench.Bench, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "imported_before.py"
+    file.write_text(HEAD + cell("1.0"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import imported_before  # type: ignore[import-not-found]
+
+    first = mine(bench, imported_before.Mine())
+    file.write_text(HEAD + cell("-1.0"))
+    assert mine(bench, imported_before.Mine()).created == first.created  # the old code, and its identity
+    monkeypatch.delitem(sys.modules, "imported_before")
+    sys.path_importer_cache.clear()
+    import importlib
+
+    importlib.invalidate_caches()
+    assert mine(bench, importlib.import_module("imported_before").Mine()).run_id != first.run_id
+
+
+def test_descriptions_do_not_depend_on_the_process() -> None:
+    assert described({"a", "b", "c"}) == described({"c", "b", "a"})
+    assert described(torch.ones(2)) == described(torch.ones(2))
+    assert described(torch.ones(2)) != described(torch.ones(2, dtype=torch.float64)[:1])
+    circle: list[Any] = []
+    circle.append(circle)
+    assert described(circle) == ["list", "…"]
+    assert described(print) == "builtins.print"
+    assert described(torch.relu) == described(torch.relu)
