@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -21,7 +22,7 @@ from tta_bench import hookimpl
 from tta_bench.datasets._photos import Photos
 from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, DataMissing, UsageError
-from tta_bench.system.files import read_utf8
+from tta_bench.system.files import file_digest, read_utf8
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import counted
 
@@ -47,6 +48,10 @@ class Folder(Photos):
         files = [folder / image for image in images]
         return cls(class_names, images, files, np.array(rows, np.int8), [folder / LABELS])
 
+    def contents(self, sizes: Sequence[int]) -> Sequence[object]:
+        """Every file is read: nobody has published a checksum, and uncompressed pictures are all of one size."""
+        return [_digest(file) for file in self.files]
+
     @classmethod
     def status(cls, root: Path) -> list[DataStatus]:
         """One entry for each folder below `root` that has a labels.csv, and for `root` itself if it has one."""
@@ -60,6 +65,13 @@ class Folder(Photos):
     @classmethod
     def download(cls, root: Path, reporter: Reporter) -> None:
         raise UsageError(f"{cls.name} is for your own images: put them below {root} with a {LABELS}")
+
+
+def _digest(file: Path) -> str:
+    try:
+        return file_digest(file)
+    except OSError as error:
+        raise BadData(f"{file}: can't be read: {error.strerror or error}") from error
 
 
 def _count_lines(file: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.dataset_fixtures import make_folder, photo
 from tta_bench.datasets.folder import Folder
@@ -39,6 +40,27 @@ def test_the_fingerprint_is_of_the_images_and_not_of_the_labels(tmp_path: Path) 
     assert Folder.open(place).fingerprint == before
     photo(place / "a.jpg", "cmyk")
     assert Folder.open(place).fingerprint != before
+
+
+def test_other_pixels_in_files_of_the_same_names_and_sizes(tmp_path: Path) -> None:
+    """Uncompressed pictures: they must not share the features that are stored under the fingerprint."""
+    for name, colour in (("one", (250, 0, 0)), ("two", (0, 0, 250))):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 6), colour).save(tmp_path / name / "a.bmp")
+        (tmp_path / name / "labels.csv").write_text("image,dog\na.bmp,1\n")
+    one, two = (tmp_path / name / "a.bmp" for name in ("one", "two"))
+    assert one.stat().st_size == two.stat().st_size
+    before = Folder.open(tmp_path, "one").fingerprint
+    assert Folder.open(tmp_path, "two").fingerprint != before
+    one.write_bytes(two.read_bytes())  # replaced in place
+    assert Folder.open(tmp_path, "one").fingerprint == Folder.open(tmp_path, "two").fingerprint != before
+
+
+def test_an_image_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    place = make_folder(tmp_path)
+    (place / "labels.csv").write_text("image,dog\na.jpg,1\nmore,0\n")  # a folder
+    with pytest.raises(BadData, match=r"more: can't be read: Is a directory"):
+        Folder.open(place)
 
 
 def test_no_labels_file(tmp_path: Path) -> None:
