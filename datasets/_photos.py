@@ -35,7 +35,7 @@ class Photos:
         ids: N ids.
         files: The image of each id.
         labels: [N, C].
-        label_sources: The files and folders that ids and labels were read from.
+        label_sources: The files and folders that ids and labels were read from, and those that were looked for in vain.
         warnings: What is odd about this copy.
         full_size: Images of a complete copy, if known.
     """
@@ -56,7 +56,7 @@ class Photos:
             raise BadData(f"{self.name}: under this variant no image is left")
         self.class_names = tuple(class_names)
         self.warnings, self.full_size = tuple(warnings), full_size
-        self.sources = (*label_sources, *sorted({file.parent for file in files}))
+        self.sources = tuple(dict.fromkeys((*label_sources, *sorted({file.parent for file in files}))))
         self.ids, self.files, self.labels = list(ids), list(files), labels
         self.labels.flags.writeable = False  # a sample's labels are a row of it
         self.fingerprint = _fingerprint(self.ids, self.contents(_sizes(self.name, self.files)))
