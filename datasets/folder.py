@@ -38,6 +38,7 @@ class Folder(Photos):
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
         """`variant` names the folder; without one it is the data root itself."""
+        _check_spelling(variant)
         folder = root if variant == "default" else root / Path(variant).expanduser()
         if not (folder / LABELS).is_file():
             raise DataMissing(
@@ -65,6 +66,19 @@ class Folder(Photos):
     @classmethod
     def download(cls, root: Path, reporter: Reporter) -> None:
         raise UsageError(f"{cls.name} is for your own images: put them below {root} with a {LABELS}")
+
+
+def _check_spelling(variant: str) -> None:
+    """The name stands in tables as it is written, so that one folder under two names would be two datasets there."""
+    path = Path(variant)
+    if ".." in path.parts:
+        raise UsageError(
+            f"folder:{variant}: write no .. in it, or tables would have one folder as two datasets. "
+            "Write folder:NAME for a folder below the data root, or give it one with --data folder=DIR"
+        )
+    plain = "folder" if not path.parts else f"folder:{path}"
+    if plain != f"folder:{variant}":
+        raise UsageError(f"folder:{variant}: write {plain}, or tables would have one folder as two datasets")
 
 
 def _digest(file: Path) -> str:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.dataset_fixtures import make_folder, photo
 from tta_bench.datasets.folder import Folder
-from tta_bench.errors import BadData, DataMissing
+from tta_bench.errors import BadData, DataMissing, UsageError
 
 
 def test_by_name_by_path_and_as_the_root_itself(tmp_path: Path) -> None:
@@ -19,6 +19,25 @@ def test_by_name_by_path_and_as_the_root_itself(tmp_path: Path) -> None:
         assert [dataset[i].id for i in range(len(dataset))] == ["a.jpg", "more/b.jpg"]
         assert dataset.labels.tolist() == [[1, 0], [0, -1]]
         assert dataset[1].image.mode == "RGB"
+
+
+@pytest.mark.parametrize(
+    ("variant", "complaint"),
+    [
+        ("../d/mine", r"folder:\.\./d/mine: .*Write folder:NAME .* --data folder=DIR"),
+        ("more/../mine", "--data folder=DIR"),
+        ("/srv/../mine", "--data folder=DIR"),
+        ("mine/", "folder:mine/: write folder:mine, "),
+        ("./mine", "write folder:mine, "),
+        ("deep//mine", "write folder:deep/mine, "),
+        (".", r"folder:\.: write folder, "),
+    ],
+)
+def test_one_folder_is_not_named_in_two_ways(tmp_path: Path, variant: str, complaint: str) -> None:
+    """Tables have the name as it is written: each spelling would be a dataset of its own."""
+    make_folder(tmp_path / "mine")
+    with pytest.raises(UsageError, match=complaint):
+        Folder.open(tmp_path, variant)
 
 
 def test_what_spreadsheets_write(tmp_path: Path) -> None:
