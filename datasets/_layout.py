@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from tta_bench.errors import BadData, DataMissing
@@ -42,11 +43,28 @@ class Layout:
 
     def search(self, root: Path) -> tuple[Path, dict[str, Path]] | None:
         """The first folder that has anything of the dataset, complete ones before others, and the parts it has."""
+        finds = [(place, self._parts_in(place)) for place in self.places(root)]
+        return max((f for f in finds if f[1]), key=lambda find: len(find[1]), default=None)
+
+    def places(self, root: Path) -> list[Path]:
+        """Every folder that is tried, in this order."""
         places = [root / spelling for folder in self.folders for spelling in _with_doubles(folder)]
         if self.own_name in root.resolve().name:
             places += [root, root / root.resolve().name]
-        finds = [(place, self._parts_in(place)) for place in places]
-        return max((f for f in finds if f[1]), key=lambda find: len(find[1]), default=None)
+        return places
+
+    def preferred(self, root: Path, folder: Path) -> list[Path]:
+        """What is not there, but would be taken before what `find` found in `folder`, or help to have it taken.
+
+        A folder that is tried later never is, and one that is tried earlier lacks a part. So nothing that exists needs
+        to be watched for this, which could be a large folder.
+        """
+        places = self.places(root)
+        absent: list[Path] = []
+        for place in places[: places.index(folder) + 1]:
+            for spots in self.parts.values():
+                absent += takewhile(lambda path: not path.exists(), (place / spot for spot in spots))
+        return list(dict.fromkeys(absent))
 
     def _parts_in(self, place: Path) -> dict[str, Path]:
         found: dict[str, Path] = {}

@@ -35,7 +35,7 @@ class Photos:
         ids: N ids.
         files: The image of each id.
         labels: [N, C].
-        label_sources: The files and folders that ids and labels were read from.
+        label_sources: The files and folders that ids and labels were read from, and those that were looked for in vain.
         warnings: What is odd about this copy.
         full_size: Images of a complete copy, if known.
     """
@@ -56,10 +56,14 @@ class Photos:
             raise BadData(f"{self.name}: under this variant no image is left")
         self.class_names = tuple(class_names)
         self.warnings, self.full_size = tuple(warnings), full_size
-        self.sources = (*label_sources, *sorted({file.parent for file in files}))
+        self.sources = tuple(dict.fromkeys((*label_sources, *sorted({file.parent for file in files}))))
         self.ids, self.files, self.labels = list(ids), list(files), labels
         self.labels.flags.writeable = False  # a sample's labels are a row of it
-        self.fingerprint = _fingerprint(self.ids, _sizes(self.name, self.files))
+        self.fingerprint = _fingerprint(self.ids, self.contents(_sizes(self.name, self.files)))
+
+    def contents(self, sizes: Sequence[int]) -> Sequence[object]:
+        """What stands in the fingerprint for the content of each file: of a published set, its size in bytes."""
+        return sizes
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -88,7 +92,7 @@ class OfficialPhotos(Photos):
 
 
 def _sizes(name: str, files: Sequence[Path]) -> list[int]:
-    """Bytes of each file: enough to notice another copy of the images without reading them."""
+    """Bytes of each file: enough to notice another copy of published images without reading them."""
     sizes, missing = [], []
     for file in files:
         size = file_size(file)
@@ -108,10 +112,10 @@ def file_size(file: Path) -> int | None:
         return None
 
 
-def _fingerprint(ids: Sequence[str], sizes: Sequence[int]) -> str:
+def _fingerprint(ids: Sequence[str], contents: Sequence[object]) -> str:
     digest = hashlib.sha256()
-    for image_id, size in zip(ids, sizes, strict=True):
-        digest.update(f"{image_id}\t{size}\n".encode())
+    for image_id, content in zip(ids, contents, strict=True):
+        digest.update(f"{image_id}\t{content}\n".encode())
     return digest.hexdigest()
 
 

@@ -36,7 +36,7 @@ class _COCO(OfficialPhotos):
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
         check_variant(cls.name, variant, VARIANTS)
-        _, parts = cls.layout.find(root)
+        folder, parts = cls.layout.find(root)
         class_names, file_names, labels = read_instances(parts["annotations"])
         kept = labelled(labels)
         warnings = count_warnings(cls.layout, len(file_names), len(kept))
@@ -47,7 +47,8 @@ class _COCO(OfficialPhotos):
         files = [parts["images"] / file_names[i] for i in kept]
         full = full_size(cls.layout, len(file_names), len(kept), cls.layout.labelled or cls.layout.listed)
         ids = [file.stem for file in files]
-        return cls(class_names, ids, files, labels[kept], [parts["annotations"]], warnings, full)
+        sources = [parts["annotations"], *cls.layout.preferred(root, folder)]
+        return cls(class_names, ids, files, labels[kept], sources, warnings, full)
 
 
 class COCO2014Val(_COCO):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -21,7 +22,7 @@ from tta_bench import hookimpl
 from tta_bench.datasets._photos import Photos
 from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, DataMissing, UsageError
-from tta_bench.system.files import read_utf8
+from tta_bench.system.files import file_digest, read_utf8
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import counted
 
@@ -37,6 +38,7 @@ class Folder(Photos):
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
         """`variant` names the folder; without one it is the data root itself."""
+        _check_spelling(variant)
         folder = root if variant == "default" else root / Path(variant).expanduser()
         if not (folder / LABELS).is_file():
             raise DataMissing(
@@ -46,6 +48,10 @@ class Folder(Photos):
         class_names, images, rows = _read(folder / LABELS)
         files = [folder / image for image in images]
         return cls(class_names, images, files, np.array(rows, np.int8), [folder / LABELS])
+
+    def contents(self, sizes: Sequence[int]) -> Sequence[object]:
+        """Every file is read: nobody has published a checksum, and uncompressed pictures are all of one size."""
+        return [_digest(file) for file in self.files]
 
     @classmethod
     def status(cls, root: Path) -> list[DataStatus]:
@@ -60,6 +66,26 @@ class Folder(Photos):
     @classmethod
     def download(cls, root: Path, reporter: Reporter) -> None:
         raise UsageError(f"{cls.name} is for your own images: put them below {root} with a {LABELS}")
+
+
+def _check_spelling(variant: str) -> None:
+    """The name stands in tables as it is written, so that one folder under two names would be two datasets there."""
+    path = Path(variant)
+    if ".." in path.parts:
+        raise UsageError(
+            f"folder:{variant}: write no .. in it, or tables would have one folder as two datasets. "
+            "Write folder:NAME for a folder below the data root, or give it one with --data folder=DIR"
+        )
+    plain = "folder" if not path.parts else f"folder:{path}"
+    if plain != f"folder:{variant}":
+        raise UsageError(f"folder:{variant}: write {plain}, or tables would have one folder as two datasets")
+
+
+def _digest(file: Path) -> str:
+    try:
+        return file_digest(file)
+    except OSError as error:
+        raise BadData(f"{file}: can't be read: {error.strerror or error}") from error
 
 
 def _count_lines(file: Path) -> int:

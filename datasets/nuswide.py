@@ -53,7 +53,7 @@ class NUSWideTest(OfficialPhotos):
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
         check_variant(cls.name, variant, VARIANTS)
-        _, parts = cls.layout.find(root)
+        folder, parts = cls.layout.find(root)
         names = [listed_file(line) for line in read_lines(parts["list"])]
         labels = np.stack([_read_concept(parts["labels"], concept, len(names)) for concept in CONCEPTS], axis=1)
         wanted = labelled(labels).tolist()
@@ -75,7 +75,8 @@ class NUSWideTest(OfficialPhotos):
             [names[i].rpartition(".")[0] for i in files],
             list(files.values()),
             labels[list(files)],
-            [parts["list"], parts["labels"]],
+            # The photos' folder itself tells when a word's folder appears, or a photo in one that had none.
+            [parts["list"], parts["labels"], *cls.layout.preferred(root, folder), parts["images"]],
             [*warnings, *_stand_ins(found.values())],
             full_size(cls.layout, len(names), len(wanted), LABELLED),
         )

@@ -94,7 +94,7 @@ class _VOC(OfficialPhotos):
             [ids[i] for i in kept],
             [parts["images"] / f"{ids[i]}.jpg" for i in kept],
             labels[kept],
-            [parts["list"], *sources],
+            [parts["list"], *cls.layout.preferred(root, folder), *sources],
             warnings,
             full_size(cls.layout, len(ids), len(kept), cls.layout.listed),
         )
@@ -137,20 +137,20 @@ class VOC2012Val(_VOC):
 
 
 def read_flags(folder: Path, split_list: Path, ids: Sequence[str]) -> tuple[Labels, list[Path], list[str]]:
-    """PRESENT, DIFFICULT or ABSENT for each image and class, [N, 20], where from, and what is odd about them.
+    """PRESENT, DIFFICULT or ABSENT for each image and class, [N, 20], where they may be, and what is odd about them.
 
     VOC states them twice: in a file per class beside the split's list, and object by object in Annotations/. The class
     files are what the challenge's evaluation reads, so they win; the annotations are used where those are not there.
     """
     class_files = [split_list.with_name(f"{name}_{split_list.stem}.txt") for name in CLASSES]
     annotations = folder / "Annotations"
+    sources = [*class_files, annotations]  # those that are missing too: they would be read, were they there
     if all(file.is_file() for file in class_files):
         flags = np.stack([_read_class_file(file, ids) for file in class_files], axis=1)  # [N, 20]
-        sources = [*class_files, annotations] if annotations.is_dir() else class_files
         return flags, sources, _disagreement(flags, annotations, ids)
     if annotations.is_dir():
         flags = np.stack([_read_annotation(annotations / f"{image_id}.xml") for image_id in ids])
-        return flags, [annotations], []
+        return flags, sources, []
     missing = next(file for file in class_files if not file.is_file())
     raise BadData(f"{folder}: no labels: neither {missing} nor {annotations} is there")
 

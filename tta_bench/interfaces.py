@@ -119,8 +119,9 @@ class DatasetExtras:
     full_size: int | None = None
     """How many images the complete dataset has, where `len` may be less (files are missing); None: as many as `len`."""
     sources: Sequence[Path] | None = None
-    """Files and folders that ids, images and labels were read from: while they are unchanged, a finished run is known
-    without opening the dataset. None: they can't be told, so it is always opened."""
+    """Files and folders that ids, images and labels were read from, and those that would have been read, were they
+    there: while all are unchanged, or still absent, a finished run is known without opening the dataset. A folder
+    counts with all that is right in it. None: they can't be told, so it is always opened."""
     domains: Sequence[str] | None = None
     """The domain of each image, for streams that go from domain to domain."""
 

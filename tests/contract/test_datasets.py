@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,11 +13,13 @@ import pytest
 from PIL import Image
 
 from tests.conftest import TOY, Invoke
-from tests.dataset_fixtures import BUILDERS, build, photo
+from tests.dataset_fixtures import BUILDERS, build, make_coco, make_nuswide, make_voc, photo
 from tta_bench.checks import datasets as kit
+from tta_bench.datasets._photos import OfficialPhotos
 from tta_bench.errors import BadData, DataMissing, UnknownName, UsageError
 from tta_bench.interfaces import Dataset, DatasetExtras, Downloadable, Sample
 from tta_bench.plugins import Registry
+from tta_bench.runs import known
 
 REGISTRY = Registry()
 
@@ -56,7 +59,7 @@ def test_what_a_dataset_says_of_itself(name: str, tmp_path: Path) -> None:
     dataset = cls.open(tmp_path)
     extras = DatasetExtras.of(dataset)
     assert extras.sources is not None
-    assert all(source.exists() for source in extras.sources)
+    assert all(source.exists() for source in extras.sources)  # of a copy in the first place that is tried
     assert extras.full_size is None or extras.full_size >= len(dataset)
     assert extras.variants[:1] in ((), ("default",))
     if issubclass(cls, Downloadable):  # what it says before it is opened
@@ -65,6 +68,89 @@ def test_what_a_dataset_says_of_itself(name: str, tmp_path: Path) -> None:
         assert status.images >= len(dataset)
     else:
         assert extras.sources == ()  # it needs no files
+
+
+# ------------------------------------------------------------------------------------------------- what a run watches
+
+PLACED: dict[str, Callable[[Path], Path]] = {
+    "voc2007": lambda place: make_voc(place, "test"),
+    "voc2012": lambda place: make_voc(place, "val"),
+    "coco2014": lambda place: make_coco(place, "2014"),
+    "coco2017": lambda place: make_coco(place, "2017"),
+    "nuswide": make_nuswide,
+}
+
+
+def stamps(dataset: object) -> dict[Path, Any]:
+    sources = DatasetExtras.of(dataset).sources
+    assert sources is not None
+    return {source: known._stamp(source) for source in sources}
+
+
+def stamps_again(before: dict[Path, Any]) -> dict[Path, Any]:
+    return {source: known._stamp(source) for source in before}
+
+
+def official(name: str) -> Any:
+    """The class of a dataset that has a layout and can be opened, which no one type says."""
+    cls = REGISTRY.dataset(name)
+    assert issubclass(cls, OfficialPhotos)
+    return cls
+
+
+def test_every_dataset_that_looks_in_several_places_is_watched() -> None:
+    searching = {name for name in REGISTRY.names("datasets") if hasattr(REGISTRY.dataset(name), "layout")}
+    assert searching == set(PLACED)
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_place_that_is_tried_earlier_is_noticed_when_it_appears(name: str, tmp_path: Path) -> None:
+    """A finished run is not taken for the answer once `open` would read other files."""
+    cls = official(name)
+    places = [place.relative_to(tmp_path) for place in cls.layout.places(tmp_path / "2007-2012")]
+    for i, earlier in enumerate(places[:-1]):
+        for role in cls.layout.parts:
+            root = tmp_path / f"{i}-{role}"  # a folder for each, under the one name that all have as a root
+            make = PLACED[name]
+            last = make(root / places[-1])
+            place = root / earlier
+            empty = stamps(cls.open(root / "2007-2012"))
+            make(place)
+            assert stamps_again(empty) != empty
+            part = next(place / spot for spot in cls.layout.parts[role] if (place / spot).exists())
+            part.rename(root / "aside")
+            dataset = cls.open(root / "2007-2012")
+            assert dataset.files[0].is_relative_to(last)
+            before = stamps(dataset)
+            assert stamps_again(before) == before
+            (root / "aside").rename(part)
+            assert stamps_again(before) != before
+            assert not cls.open(root / "2007-2012").files[0].samefile(dataset.files[0])
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_spot_that_is_tried_earlier_is_noticed_when_it_appears(name: str, tmp_path: Path) -> None:
+    cls = official(name)
+    place = PLACED[name](cls.layout.places(tmp_path)[0])
+    for spots in cls.layout.parts.values():
+        (place / spots[-1]).parent.mkdir(parents=True, exist_ok=True)
+        (place / spots[0]).rename(place / spots[-1])
+        before = stamps(cls.open(tmp_path))
+        for spot in spots[:-1]:
+            (place / spot).mkdir(parents=True)
+            assert stamps_again(before) != before
+            shutil.rmtree(place / Path(spot).parts[0])
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_another_copy_in_a_later_place_costs_nothing(name: str, tmp_path: Path) -> None:
+    """Listing its images would take a call per file, each time that a finished run is asked for."""
+    cls = official(name)
+    places = cls.layout.places(tmp_path)
+    PLACED[name](places[0])
+    alone = cls.open(tmp_path).sources
+    PLACED[name](places[3])
+    assert cls.open(tmp_path).sources == alone
 
 
 def test_scenes_have_a_fingerprint_for_each_variant(tmp_path: Path) -> None:
@@ -295,6 +381,13 @@ def test_the_kit_has_nothing_against_a_good_one(tmp_path: Path) -> None:
     examination = kit.examine(Good, tmp_path)
     assert [v for v in examination.verdicts if not v.passed or v.skipped] == []
     assert examination.remark == "6 images, 2 classes"
+
+
+def test_the_kit_has_nothing_against_a_source_that_may_appear_later(tmp_path: Path) -> None:
+    class Watches(Good):
+        sources = (tmp_path / "preferred", tmp_path)
+
+    assert [v for v in kit.examine(Watches, tmp_path).verdicts if not v.passed] == []
 
 
 def test_an_empty_dataset_gets_one_verdict(tmp_path: Path) -> None:

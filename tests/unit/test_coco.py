@@ -64,6 +64,9 @@ def test_where_images_and_labels_are_from_and_how_many_there_should_be(
 ) -> None:
     dataset = COCO2017Val.open(root)
     assert dataset.sources == (root / "coco/annotations/instances_val2017.json", root / "coco/val2017")
+    make_coco(root / "other/COCO", images_below="images")
+    absent = {root / "other/coco" / part for part in ("annotations/instances_val2017.json", "images/val2017")}
+    assert {*absent, root / "other/COCO/val2017"} < set(COCO2017Val.open(root / "other").sources)
     assert (dataset.full_size, COCO2014Val.open(root).full_size) == (4952, 40137)
     monkeypatch.setattr(COCO2017Val, "layout", replace(COCO2017Val.layout, listed=6))
     assert [COCO2017Val.open(root, variant).full_size for variant in COCO2017Val.variants] == [4, 4, 1]

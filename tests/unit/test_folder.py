@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.dataset_fixtures import make_folder, photo
 from tta_bench.datasets.folder import Folder
-from tta_bench.errors import BadData, DataMissing
+from tta_bench.errors import BadData, DataMissing, UsageError
 
 
 def test_by_name_by_path_and_as_the_root_itself(tmp_path: Path) -> None:
@@ -18,6 +19,25 @@ def test_by_name_by_path_and_as_the_root_itself(tmp_path: Path) -> None:
         assert [dataset[i].id for i in range(len(dataset))] == ["a.jpg", "more/b.jpg"]
         assert dataset.labels.tolist() == [[1, 0], [0, -1]]
         assert dataset[1].image.mode == "RGB"
+
+
+@pytest.mark.parametrize(
+    ("variant", "complaint"),
+    [
+        ("../d/mine", r"folder:\.\./d/mine: .*Write folder:NAME .* --data folder=DIR"),
+        ("more/../mine", "--data folder=DIR"),
+        ("/srv/../mine", "--data folder=DIR"),
+        ("mine/", "folder:mine/: write folder:mine, "),
+        ("./mine", "write folder:mine, "),
+        ("deep//mine", "write folder:deep/mine, "),
+        (".", r"folder:\.: write folder, "),
+    ],
+)
+def test_one_folder_is_not_named_in_two_ways(tmp_path: Path, variant: str, complaint: str) -> None:
+    """Tables have the name as it is written: each spelling would be a dataset of its own."""
+    make_folder(tmp_path / "mine")
+    with pytest.raises(UsageError, match=complaint):
+        Folder.open(tmp_path, variant)
 
 
 def test_what_spreadsheets_write(tmp_path: Path) -> None:
@@ -39,6 +59,27 @@ def test_the_fingerprint_is_of_the_images_and_not_of_the_labels(tmp_path: Path) 
     assert Folder.open(place).fingerprint == before
     photo(place / "a.jpg", "cmyk")
     assert Folder.open(place).fingerprint != before
+
+
+def test_other_pixels_in_files_of_the_same_names_and_sizes(tmp_path: Path) -> None:
+    """Uncompressed pictures: they must not share the features that are stored under the fingerprint."""
+    for name, colour in (("one", (250, 0, 0)), ("two", (0, 0, 250))):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 6), colour).save(tmp_path / name / "a.bmp")
+        (tmp_path / name / "labels.csv").write_text("image,dog\na.bmp,1\n")
+    one, two = (tmp_path / name / "a.bmp" for name in ("one", "two"))
+    assert one.stat().st_size == two.stat().st_size
+    before = Folder.open(tmp_path, "one").fingerprint
+    assert Folder.open(tmp_path, "two").fingerprint != before
+    one.write_bytes(two.read_bytes())  # replaced in place
+    assert Folder.open(tmp_path, "one").fingerprint == Folder.open(tmp_path, "two").fingerprint != before
+
+
+def test_an_image_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    place = make_folder(tmp_path)
+    (place / "labels.csv").write_text("image,dog\na.jpg,1\nmore,0\n")  # a folder
+    with pytest.raises(BadData, match=r"more: can't be read: Is a directory"):
+        Folder.open(place)
 
 
 def test_no_labels_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.dataset_fixtures import make_nuswide, photo
 from tta_bench.datasets import nuswide
 from tta_bench.datasets.nuswide import CONCEPTS, NUSWideTest
 from tta_bench.errors import BadData, DataMissing, UnknownName, UsageError
+from tta_bench.runs import known
 from tta_bench.system.progress import Silent
 
 
@@ -164,6 +165,20 @@ def test_photos_in_one_folder_are_found_by_their_base_names(root: Path, folder: 
     assert flat.sources[-1] == place / folder
     (status,) = NUSWideTest.status(root)
     assert (status.images, status.complete) == (4, True)
+
+
+def test_photos_that_may_appear_later_change_a_source(root: Path) -> None:
+    """A word's folder that was not there, or that had none of the photos, is no photo's folder yet."""
+    place = root / "nuswide/Flickr"
+    (place / "zebra").rename(root / "zebra")
+    for content in ([], sorted((root / "zebra").iterdir())):
+        sources = NUSWideTest.open(root).sources
+        before = [known._stamp(source) for source in sources]
+        (place / "zebra").mkdir(exist_ok=True)
+        for file in content:
+            file.rename(place / "zebra" / file.name)
+        assert [known._stamp(source) for source in sources] != before
+    assert len(NUSWideTest.open(root)) == 3
 
 
 def test_no_image_at_all(root: Path) -> None:

@@ -217,6 +217,20 @@ def test_where_images_and_labels_are_from(root: Path) -> None:
     assert sources[-2:] == (folder / "Annotations", folder / "JPEGImages")
 
 
+@pytest.mark.parametrize(("annotations", "class_files"), [(True, False), (False, True)])
+def test_labels_that_may_appear_later_are_among_the_sources(
+    tmp_path: Path, annotations: bool, class_files: bool
+) -> None:
+    """Class files win over annotations, and annotations are compared with them: either would change a run."""
+    place = make_voc(tmp_path / "VOC2007", annotations=annotations, class_files=class_files)
+    sources = VOC2007Test.open(tmp_path).sources
+    files = [place / "ImageSets/Main" / f"{name}_test.txt" for name in CLASSES]
+    assert {*files, place / "Annotations"} < set(sources)
+    first = tmp_path / "VOCdevkit/VOC2007"
+    assert {first / "ImageSets/Main/test.txt", first / "JPEGImages"} < set(sources)
+    assert sources[-1] == place / "JPEGImages"
+
+
 def test_missing_images_are_found_when_opening(root: Path) -> None:
     for image in ("000002", "000004"):
         (root / f"VOCdevkit/VOC2007/JPEGImages/{image}.jpg").unlink()

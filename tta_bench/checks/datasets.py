@@ -232,8 +232,10 @@ def _extras(opened: Opened) -> str:
     for name, texts in (("warnings", extras.warnings), ("variants", extras.variants)):
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             return f"{name} must be a sequence of texts, not {texts!r}"
-    missing = [str(source) for source in extras.sources or () if not Path(source).exists()]
-    return f"{missing[0]} is among its sources, but does not exist" if missing else ""
+    sources = [Path(source) for source in extras.sources or ()]
+    if sources and not any(source.exists() for source in sources):  # some may be places that were tried in vain
+        return f"none of its sources exists, the first is {sources[0]}"
+    return ""
 
 
 CHECKS: Checks[Opened] = {
