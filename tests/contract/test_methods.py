@@ -99,6 +99,14 @@ class FailsForOneClass(Bad):
         return scores / scores.std(unbiased=True).clamp_min(0)
 
 
+class FinishesInPlace(Bad):
+    def fault(self, x: Observation, scores: Tensor) -> Tensor:
+        return scores
+
+    def finish(self, outputs: Tensor) -> Tensor:
+        return outputs.mul_(2)[:, 0]
+
+
 class ReturnsTooFew(Bad):
     def fault(self, x: Observation, scores: Tensor) -> Tensor:
         return scores[:-1]
@@ -125,6 +133,7 @@ class HasAnOddField(Bad):
         (Hoards, "memory does not grow"),
         (FailsForOneClass, "1 class"),
         (ReturnsTooFew, "scores on random features"),
+        (FinishesInPlace, "scores on structured features"),
         (HasAnOddField, "hyper-parameters are plain data"),
     ],
 )

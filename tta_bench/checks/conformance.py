@@ -143,12 +143,16 @@ def _branches(scores: Tensor) -> Tensor:
 
 
 def _well_formed(make: Make, world: World) -> str:
-    scores = scores_of(make(), world)
+    method = make()
+    scores = scores_of(method, world)
     if scores.shape[0] != IMAGES or scores.shape[-1] != world.classes:
         return f"scores have shape {tuple(scores.shape[1:])}, not [{world.classes}] or [B, {world.classes}]"
     if not torch.isfinite(scores).all():
         return f"{int((~torch.isfinite(scores)).sum())} scores are not finite"
-    finished = make().finish(scores)
+    kept = scores.clone()
+    finished = method.finish(scores)
+    if not torch.equal(scores, kept):
+        return "finish changes what step returned in place: work on a copy"
     if finished.shape != (IMAGES, world.classes) or not torch.isfinite(finished).all():
         return "finish does not return finite scores [N, C]"
     return ""
@@ -290,4 +294,5 @@ def examine(cls: type[Method]) -> Examination:
 
 def _oddities(make: Make) -> list[str]:
     """What is odd about the scores of a method that is otherwise sound."""
-    return metrics.oddities(make().finish(scores_of(make(), World())).numpy())
+    method = make()
+    return metrics.oddities(method.finish(scores_of(method, World())).numpy())
