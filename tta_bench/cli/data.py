@@ -116,7 +116,9 @@ def _show(root: Path, own: Mapping[str, Path], looks: Sequence[Look]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("dataset", "images", "where", "to do")
+    table = Table()
+    for heading in ("dataset", "images", "where", "to do"):
+        table.add_column(heading, overflow="fold")  # a path is never cut off
     for place, status in looks:
         images = f"{status.images:,}" + (f" of {status.expected:,}" if status.expected else "")
         table.add_row(

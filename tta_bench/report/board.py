@@ -86,9 +86,11 @@ class Board:
         return [(column, kind) for column in self.columns for kind in column.kinds]
 
     def is_best(self, row: Row, column: Column, kind: str) -> bool:
-        """To the last digit shown. Among numbers that mean nothing there is no best, nor in a table of one row."""
+        """To the last digit shown. Among numbers that mean nothing there is no best, nor where one stands alone."""
         cell = self.cells.get((row, column, kind))
-        if cell is None or self.untrained or len(self.rows) == 1 or kind == SPEED:
+        if cell is None or self.untrained or kind == SPEED:
+            return False
+        if sum((other, column, kind) in self.cells for other in self.rows) == 1:
             return False
         return round(cell.mean, 2) == self._best[column, kind]
 
