@@ -23,8 +23,9 @@ import pluggy
 
 from tta_bench import hookspecs
 from tta_bench.errors import PluginError, UnknownName, UsageError
+from tta_bench.system import loading
 from tta_bench.system.code import BUILT_IN, Origin, own_line
-from tta_bench.system.files import digest, file_digest
+from tta_bench.system.files import digest
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method
@@ -76,7 +77,7 @@ class Registry:
         self._manager = pluggy.PluginManager("ttabench")
         self._manager.add_hookspecs(hookspecs)
         self._loaded: dict[str, ModuleType] = {}
-        self._sources: dict[str, str] = {}  # module -> digest of the file that it was loaded from
+        self._sources: dict[str, str] = {}  # outsiders' modules -> digest of what was executed
         self._without, self._only = set(without), None if only is None else set(only)
         self._plugins = self._installed()
         seen = {label for p in self._plugins for label in _labels(p)}
@@ -162,9 +163,7 @@ class Registry:
     def _import(self, plugin: Plugin) -> ModuleType:
         if plugin.module not in self._loaded:
             try:
-                if plugin.distribution != BUILT_IN:
-                    self._sources[plugin.module] = _source_digest(plugin.module)
-                module = importlib.import_module(plugin.module)
+                module = self._imported(plugin)
                 self._register(module, plugin.module)
             except KeyboardInterrupt:
                 raise
@@ -172,6 +171,14 @@ class Registry:
                 reason = _one_line(error, _source_file(plugin.module))
                 raise PluginError(f"plugin {plugin.entry_point} ({plugin.origin}) can't be loaded: {reason}") from error
         return self._loaded[plugin.module]
+
+    def _imported(self, plugin: Plugin) -> ModuleType:
+        if plugin.distribution == BUILT_IN:
+            return importlib.import_module(plugin.module)
+        with loading.freshly(plugin.module.partition(".")[0]):
+            module = importlib.import_module(plugin.module)
+        self._sources[plugin.module] = loading.source_digest(plugin.module)
+        return module
 
     def _register(self, module: ModuleType, name: str) -> None:
         self._manager.register(module, name)
@@ -225,14 +232,11 @@ class Registry:
         if not file.is_file():
             raise UsageError(f"--plugin {file}: no such file")
         module_name = f"ttabench_loose_{file.stem}_{digest(str(file.resolve()))[:8]}"  # two files may share a name
-        spec = importlib.util.spec_from_file_location(module_name, file)
-        if spec is None or spec.loader is None:
+        if file.suffix != ".py":
             raise UsageError(f"--plugin {file}: not a Python file")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module  # dataclasses look their module up
         try:
-            self._sources[module_name] = file_digest(file)
-            spec.loader.exec_module(module)
+            module = loading.load_file(module_name, file)
+            self._sources[module_name] = loading.source_digest(module_name)
             self._register(module, module_name)
         except KeyboardInterrupt:
             raise
@@ -286,12 +290,6 @@ def _source_file(module: str) -> Path | None:
             return None
         path = spec.submodule_search_locations
     return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
-
-
-def _source_digest(module: str) -> str:
-    """Of the module's source file, or where it has none (an extension) of its name: then only a version can tell."""
-    file = _source_file(module)
-    return digest(f"no source: {module}") if file is None else file_digest(file)
 
 
 def only_from_environment() -> list[str] | None:
