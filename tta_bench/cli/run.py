@@ -38,26 +38,32 @@ NO_LABELS = "mAP undefined: no image of the stream has a label"
 
 def run(
     ctx: typer.Context,
-    words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    words: Annotated[list[str] | None, typer.Argument(hidden=True, metavar="")] = None,
     method: Annotated[
         list[str] | None, typer.Option("--method", "-m", help=f"Names ({SEVERAL}), or `all`.", metavar="METHOD")
     ] = None,
     dataset: Annotated[
         list[str] | None,
-        typer.Option("--dataset", "-d", help=f"NAME or NAME:VARIANT; {SEVERAL}.  [default: scenes]", metavar="DATASET"),
+        typer.Option(
+            "--dataset", "-d", help=f"NAME or NAME:VARIANT; {SEVERAL}.", metavar="DATASET", show_default="scenes"
+        ),
     ] = None,
     backbone: Annotated[
         list[str] | None,
-        typer.Option("--backbone", "-b", help=f"Names; {SEVERAL}.  [default: tiny]", metavar="BACKBONE"),
+        typer.Option("--backbone", "-b", help=f"Names; {SEVERAL}.", metavar="BACKBONE", show_default="tiny"),
     ] = None,
     prompt: Annotated[
-        str, typer.Option(help="photo, ensemble, cupl:FILE.json, coop:FILE or maple:FILE.", metavar="PROMPT")
+        str,
+        typer.Option(
+            help="photo, ensemble, ensemble-photos, cupl:FILE.json, coop:FILE or maple:FILE.", metavar="PROMPT"
+        ),
     ] = "photo",
     pack: Annotated[
         Path | None, typer.Option(help="A feature pack in place of dataset and backbone.", metavar="FILE")
     ] = None,
     seed: Annotated[
-        list[str] | None, typer.Option(help=f"Numbers, or a range such as 0-4; {SEVERAL}.  [default: 0]", metavar="N")
+        list[str] | None,
+        typer.Option(help=f"Numbers, or a range such as 0-4; {SEVERAL}.", metavar="N", show_default="0"),
     ] = None,
     order: Annotated[str, typer.Option(help="shuffled, shuffled:K or sequential.")] = "shuffled",
     limit: Annotated[int | None, typer.Option(help="Only the first N images of the ordered stream.", min=1)] = None,
