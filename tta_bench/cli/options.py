@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tta_bench.plugins import Registry
 
 SEEDS_AT_MOST = 1000
+MEANT = {"run": "--method"}  # what a word without an option probably is
 RENAMED = {"--checkpoint": "--weights"}  # old names, which still work
 
 
@@ -25,7 +26,10 @@ class Command(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = [_renamed(argument) for argument in args]
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        _, stray, given = self.make_parser(ctx).parse_args(args=list(args))
+        if stray and self.name in MEANT:
+            option = MEANT[self.name]
+            raise UsageError(f"{self.name} {' '.join(stray)}: did you mean `ttabench run {option} {','.join(stray)}`?")
         for option in given:
             if given.count(option) > 1 and not getattr(option, "multiple", False):
                 name = max(getattr(option, "opts", [option.name]), key=len)

@@ -38,7 +38,6 @@ NO_LABELS = "mAP undefined: no image of the stream has a label"
 
 def run(
     ctx: typer.Context,
-    words: Annotated[list[str] | None, typer.Argument(hidden=True, metavar="")] = None,
     method: Annotated[
         list[str] | None, typer.Option("--method", "-m", help=f"Names ({SEVERAL}), or `all`.", metavar="METHOD")
     ] = None,
@@ -93,8 +92,6 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Run again even if the record exists.")] = False,
 ) -> None:
     """Adapt methods over a stream of test images and record how well they do."""
-    if words:
-        raise UsageError(f"ttabench run {' '.join(words)}: did you mean `ttabench run --method {','.join(words)}`?")
     if not method:
         raise UsageError("which method? Say for example --method purf, or --method all (`ttabench list methods`)")
     if pack is not None:
