@@ -28,8 +28,8 @@ class Command(typer.core.TyperCommand):
         args = [_renamed(argument) for argument in args]
         _, stray, given = self.make_parser(ctx).parse_args(args=list(args))
         if stray and self.name in MEANT:
-            option = MEANT[self.name]
-            raise UsageError(f"{self.name} {' '.join(stray)}: did you mean `ttabench run {option} {','.join(stray)}`?")
+            meant = f"ttabench {self.name} {MEANT[self.name]} {','.join(stray)}"
+            raise UsageError(f"{self.name} {' '.join(stray)}: did you mean `{meant}`?")
         for option in given:
             if given.count(option) > 1 and not getattr(option, "multiple", False):
                 name = max(getattr(option, "opts", [option.name]), key=len)
