@@ -58,6 +58,10 @@ class PluginError(TTABenchError):
     """A plugin can't be loaded or breaks the interface."""
 
 
+class BackboneChanged(PluginError):
+    """A method has left the backbone other than it was: whatever it encodes from now on would be wrong."""
+
+
 class Interrupted(TTABenchError):
     """Ctrl-C. Everything that was finished is kept."""
 

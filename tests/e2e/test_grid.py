@@ -273,3 +273,27 @@ def test_an_edited_view_recipe_is_rendered_again(invoke: Invoke, home: Path, tmp
 def test_a_setting_of_one_method_may_name_it(invoke: Invoke, home: Path) -> None:
     assert invoke("run", "-m", "tda", "--set", "tda.shots=2", *TOYS, "--limit", "2").code == 0
     assert records.load_all(home / "runs")[0][0].hyper_parameters["shots"] == 2
+
+
+POISON = """
+    def start(self, task):
+        self.task = task
+        backbone = task.encode_texts._encode.__self__
+        backbone.TOWER.mul_(0.5).add_(0.1)
+"""
+
+
+@pytest.mark.parametrize("tower", ["projection", "letters"])
+def test_a_method_that_changes_the_backbone_harms_only_itself(
+    invoke: Invoke, home: Path, tmp_path: Path, tower: str
+) -> None:
+    clean = invoke("run", "-m", "secondeyes", *TOYS, "--results", str(tmp_path / "clean"))
+    assert clean.code == 0
+    plugin = tmp_path / "mine.py"
+    source = METHOD.replace("SCORES", "self.task.text @ x.image")
+    plugin.write_text(source.replace("\n\n@hookimpl", POISON.replace("TOWER", tower) + "\n\n@hookimpl"))
+    result = invoke("run", "-m", "mine,secondeyes", "--plugin", str(plugin), *TOYS)
+    assert result.code == 1
+    assert "has changed the backbone toyclip" in result.err
+    (own,), (other,) = records.load_all(tmp_path / "clean")[0], records.load_all(home / "runs")[0]
+    assert (own.scores() == other.scores()).all()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import filelock
 
 from tta_bench import records
-from tta_bench.errors import UnknownName, UsageError
+from tta_bench.errors import BackboneChanged, UnknownName, UsageError
 from tta_bench.features.options import EncodingOptions
 from tta_bench.plugins import Registry, default_registry
 from tta_bench.records import RunRecord
@@ -236,8 +236,12 @@ class Bench:
         found = None if force else self.find(spec)
         if found is not None:
             return self._found(found)
-        with blamed(str(spec)):
-            return self._run(spec, force)
+        try:
+            with blamed(str(spec)):
+                return self._run(spec, force)
+        except BackboneChanged:
+            self._backbones.clear()  # the next run loads its own again
+            raise
 
     def _run(self, spec: RunSpec, force: bool) -> Outcome:
         began = time.time_ns()

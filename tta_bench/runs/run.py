@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tta_bench import metrics, records
+from tta_bench.errors import BackboneChanged
 from tta_bench.features.source import Source, StoredViews
 from tta_bench.features.stream import Stream, observations
 from tta_bench.interfaces import (
@@ -153,12 +154,26 @@ class Run:
         observe = self._encode(reporter)
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
+        before = self._probe()
         adaptation = adapt(self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter)
+        if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
+            raise BackboneChanged(
+                f"method '{self.method.name}' has changed the backbone {self.source.backbone_name}, and with it the "
+                "numbers of all others: its own is not recorded"
+            )
         record = self._save(folder, adaptation, self._counts(task))
         for note in record.notes[len(self._strangers()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
         return record
+
+    def _probe(self) -> Tensor:
+        """What the backbone makes of a fixed picture and text, [2, D]; nothing for a built-in method or on a pack."""
+        if self.origin.built_in or self.spec.pack is not None:
+            return torch.empty(0)
+        backbone, size = self.source.backbone, self.source.backbone.preprocess.size
+        picture = torch.linspace(0, 1, 3 * size * size).view(1, 3, size, size)
+        return torch.cat([backbone.encode_images(picture), backbone.encode_texts(["a photo of a dog."])]).cpu()
 
     def _encode(self, reporter: Reporter) -> Callable[[int], Iterator[Observation]]:
         """Has all features ready that the method will ask for. Returns what it sees from a position on."""
