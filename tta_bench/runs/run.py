@@ -172,7 +172,7 @@ class Run:
         if self.origin.built_in or self.spec.pack is not None:
             return torch.empty(0)
         backbone, size = self.source.backbone, self.source.backbone.preprocess.size
-        picture = torch.linspace(0, 1, 3 * size * size).view(1, 3, size, size)
+        picture = torch.linspace(0, 1, 3 * size * size).square_().view(1, 3, size, size)
         return torch.cat([backbone.encode_images(picture), backbone.encode_texts(["a photo of a dog."])]).cpu()
 
     def _encode(self, reporter: Reporter) -> Callable[[int], Iterator[Observation]]:
