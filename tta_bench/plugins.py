@@ -12,7 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -210,7 +210,7 @@ class Registry:
 
     def _installed(self) -> list[Plugin]:
         found: dict[tuple[str, str, str], Plugin] = {}
-        for entry in importlib.metadata.entry_points(group="ttabench"):
+        for entry in self._entry_points():
             distribution, version = (entry.dist.name, entry.dist.version) if entry.dist else ("unknown", "")
             kind, _, name = entry.name.partition(".")
             if kind not in KINDS or not name:
@@ -222,6 +222,20 @@ class Registry:
             plugin = Plugin(kind, name, entry.value, f"{distribution} {version}".strip(), distribution)
             found[entry.name, entry.value, distribution] = plugin
         return list(found.values())
+
+    def _entry_points(self) -> Iterable[importlib.metadata.EntryPoint]:
+        try:
+            return importlib.metadata.entry_points(group="ttabench")
+        except Exception:  # the file of any distribution may be malformed, and would hide all others
+            return list(self._readable_entry_points())
+
+    def _readable_entry_points(self) -> Iterator[importlib.metadata.EntryPoint]:
+        for distribution in importlib.metadata.distributions():
+            try:
+                yield from distribution.entry_points.select(group="ttabench")
+            except Exception as error:
+                name = getattr(distribution, "_path", "a distribution")
+                self.warnings.append(f"{name}: its entry_points.txt can't be read: {_one_line(error, None)}")
 
     def _admitted(self, plugin: Plugin) -> bool:
         if self._without & _labels(plugin):

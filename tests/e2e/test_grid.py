@@ -201,6 +201,7 @@ def test_whatever_a_method_does_wrong_the_others_go_on(invoke: Invoke, tmp_path:
     assert "unexpected" not in result.err
     assert "Traceback" not in result.err
     assert "1 of 2 runs failed" in result.err
+    assert result.err.splitlines()[-1].count("mine on toy") == 1
 
 
 @pytest.mark.parametrize(

@@ -155,3 +155,17 @@ def test_an_entry_point_is_a_module_and_nothing_else() -> None:
     assert built_in
     for plugin in built_in:
         assert EntryPoint(plugin.entry_point, plugin.module, "ttabench").module == plugin.module
+
+
+def test_a_malformed_entry_points_file_hides_no_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke
+) -> None:
+    info = tmp_path / "bad-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_bytes(b"[ttabench]\nmethods.x\n=y\n[[[\nmethods.z = \xff\xfe\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    result = invoke("list", "methods")
+    assert result.code == 0
+    assert "purf" in result.out
+    assert "bad-1.0.dist-info: its entry_points.txt can't be read" in result.err

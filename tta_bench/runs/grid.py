@@ -76,7 +76,8 @@ def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient
                 continue
             if len(cells) == 1:
                 raise
-            yield Cell(spec, failure=" ".join(str(failure).split()), exit_code=failure.exit_code)
+            words = " ".join(str(failure).split()).removeprefix(f"{spec}: ")  # whose failure it is the cell says
+            yield Cell(spec, failure=words, exit_code=failure.exit_code)
         else:
             yield Cell(spec, record, already)
 
