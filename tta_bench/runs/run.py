@@ -27,7 +27,7 @@ from tta_bench.interfaces import (
     ViewRecipe,
 )
 from tta_bench.records import Identity, RunRecord
-from tta_bench.runs import hyperparameters
+from tta_bench.runs import hyperparameters, known
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
@@ -153,12 +153,19 @@ class Run:
         observe = self._encode(reporter)
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
-        adaptation = adapt(self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter)
+        adaptation = adapt(
+            self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter, self._writer()
+        )
         record = self._save(folder, adaptation, self._counts(task))
         for note in record.notes[len(self._strangers()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
         return record
+
+    def _writer(self) -> str:
+        """Who may go on from this run's checkpoint: the same run under the same code and libraries."""
+        outside = {role: origin.source for role, origin in {"method": self.origin, **self.source.origins}.items()}
+        return digest([self.run_id, known.code_digest(), provenance.versions(), outside])
 
     def _encode(self, reporter: Reporter) -> Callable[[int], Iterator[Observation]]:
         """Has all features ready that the method will ask for. Returns what it sees from a position on."""
