@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tta_bench
+from tests.conftest import Invoke
+from tests.record_fixtures import record, write
+from tta_bench import records
 from tta_bench.errors import BadData, Interrupted
-from tta_bench.records import RunRecord
+from tta_bench.records import Results, RunRecord
 from tta_bench.runs import known
 from tta_bench.runs.bench import Bench, RunSpec
 from tta_bench.runs.run import Run
@@ -130,3 +136,220 @@ def test_a_checkpoint_without_a_seal_is_not_resumed(bench: Bench) -> None:
     file.write_bytes(file.read_bytes().rpartition(b"\nttabench seal")[0])
     assert np.array_equal(finished(bench), undisturbed)
     assert any("it carries no seal" in line for line in lines(bench))
+
+
+# ------------------------------------------------------------------------------------------------------------ records
+
+
+def saved(runs: Path, run: RunRecord) -> Path:
+    """The record on disk as a run leaves it, sealed, with scores of two images and three classes."""
+    scores, labels = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.int8)
+    records.save(run, runs / run.run_id, scores[:, None], scores, labels, np.arange(2), ["x", "y"], {})
+    return runs / run.run_id
+
+
+def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes what run.json says; nobody seals it again."""
+    content = json.loads((folder / "run.json").read_text())
+    change(content)
+    (folder / "run.json").write_text(json.dumps(content, indent=1))
+
+
+def only_warning(invoke: Invoke, runs: Path, method: str) -> str:
+    """The one line that stands for a bad record; no format has a number of `method`, all have those of `clip`."""
+    warnings = set()
+    for format_ in ("csv", "md"):
+        result = invoke("leaderboard", "--results", str(runs), "--format", format_)
+        assert result.code == 0, result.err
+        assert "clip" in result.out
+        assert method not in result.out
+        (line,) = result.err.strip().splitlines()
+        warnings.add(line)
+    found = tta_bench.load_results(runs)
+    assert [run.method for run in found] == ["clip"]
+    assert len(found.problems) == 1
+    (warning,) = warnings
+    return warning
+
+
+def test_what_a_run_leaves_is_sealed(tmp_path: Path) -> None:
+    made = records.load(saved(tmp_path, record("tda")), named=True)
+    assert made.sealed
+    assert made.run_id == record("tda").run_id
+
+
+def test_a_record_without_a_seal_counts_as_unsealed(tmp_path: Path) -> None:
+    folder = saved(tmp_path, record("tda"))
+    edit(folder, lambda content: content.pop("seal"))
+    assert not records.load(folder, named=True).sealed
+
+
+def test_another_layout_of_the_same_record_is_the_same_record(tmp_path: Path) -> None:
+    folder = saved(tmp_path, record("tda", prompt="caf\u00e9 \ud83d\ude00"))
+    edit(folder, lambda content: content.update(method=content.pop("method")))
+    assert records.load(folder, named=True).sealed
+
+
+CHANGED_DIGITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "mAP": lambda c: c["metrics"].update(mAP=50.1),
+    "another metric": lambda c: c["metrics"].update(mAP_softmax=52.1),
+    "seed": lambda c: c.update(seed=1),
+    "speed": lambda c: c["speed"].update(images_per_s=101.0),
+    "a part": lambda c: c["identities"]["replicate"]["parts"].update(seed=1),
+    "a digest": lambda c: c["identities"]["config"].update(digest="0" * 64),
+    "the run's name": lambda c: c.update(run_id="tda-toy-tiny-000000000000"),
+    "the seal": lambda c: c.update(seal="0" * 64),
+    "no seal's type": lambda c: c.update(seal=None),
+    "one field more": lambda c: c.update(more=1),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED_DIGITS)
+def test_a_changed_digit_is_one_line_and_no_number(what: str, invoke: Invoke, tmp_path: Path) -> None:
+    saved(tmp_path, record("clip"))
+    folder = saved(tmp_path, record("tda"))
+    edit(folder, CHANGED_DIGITS[what])
+    assert f"{folder / 'run.json'}: not a run record (it is not what was written" in only_warning(
+        invoke, tmp_path, "tda"
+    )
+
+
+@pytest.mark.parametrize("what", ["a part", "a digest", "the run's name"])
+def test_identities_are_recomputed_without_a_seal_too(what: str, invoke: Invoke, tmp_path: Path) -> None:
+    write(tmp_path, record("clip"), record("tda"))
+    folder = tmp_path / record("tda").run_id
+    edit(folder, CHANGED_DIGITS[what])
+    assert "digest is not that" in (line := only_warning(invoke, tmp_path, "tda")) or "'run_id' is not that" in line
+
+
+def test_no_flipped_bit_of_a_record_gives_another_number(tmp_path: Path) -> None:
+    folder = saved(tmp_path, record("tda"))
+    before = records.load(folder)
+    for flipped in flips((folder / "run.json").read_bytes(), 300):
+        (folder / "run.json").write_bytes(flipped)
+        found, problems = records.load_all(tmp_path)
+        assert len(found) + len(problems) == 1
+        assert found in ([], [before])  # a flip in the layout, or in the word "seal", changes nothing that is said
+
+
+def test_a_copied_folder_is_no_second_run(invoke: Invoke, tmp_path: Path) -> None:
+    folder = saved(tmp_path, record("clip"))
+    shutil.copytree(folder, tmp_path / "copy")
+    line = only_warning(invoke, tmp_path, "± 0.00")
+    assert f"{tmp_path / 'copy'} holds the run {folder.name}: a copy" in line
+
+
+def test_a_folder_under_another_runs_name(invoke: Invoke, tmp_path: Path) -> None:
+    saved(tmp_path, record("clip"))
+    folder = saved(tmp_path, record("tda"))
+    other = record("bem").run_id
+    folder.rename(tmp_path / other)
+    assert "under another run's name" in only_warning(invoke, tmp_path, "tda")
+    assert "under another run's name" in invoke("show", "bem", "--results", str(tmp_path)).err
+
+
+def test_a_run_in_hand_twice_is_one_replicate() -> None:
+    once, again = (Results(runs).leaderboard("csv") for runs in ([record()], [record(), record()]))
+    assert once == again
+
+
+@pytest.mark.parametrize("what", ["mAP", "a part", "a digest"])
+def test_a_damaged_record_is_run_again(what: str, bench: Bench) -> None:
+    before = bench.run(SPEC).record
+    assert before.folder is not None
+    edit(before.folder, CHANGED_DIGITS[what])
+    outcome = bench.run(SPEC)
+    assert not outcome.already
+    assert outcome.record.metrics == before.metrics
+    assert any("not what was written" in line and "running again" in line for line in lines(bench))
+
+
+def test_a_run_is_not_taken_for_the_one_whose_name_its_folder_has(bench: Bench) -> None:
+    before = bench.run(SPEC).record
+    other = bench.run(RunSpec(method="twobranches", dataset="toy", backbone="toyclip", seed=1)).record
+    assert before.folder is not None
+    assert other.folder is not None
+    shutil.rmtree(before.folder)
+    other.folder.rename(before.folder)
+    outcome = bench.run(SPEC)
+    assert (outcome.already, outcome.record.seed, outcome.record.metrics) == (False, 0, before.metrics)
+
+
+# ------------------------------------------------------------------------------------------------- types and ranges
+
+MALFORMED: dict[str, tuple[str, Any]] = {
+    "metrics: a list": ("metrics", [50.0]),
+    "metrics: a text": ("metrics", {"mAP": "50"}),
+    "metrics: NaN": ("metrics", {"mAP": float("nan")}),
+    "metrics: infinite": ("metrics", {"mAP": float("inf")}),
+    "metrics: 150": ("metrics", {"mAP": 150}),
+    "metrics: negative": ("metrics", {"mAP": -1.0}),
+    "metrics: true": ("metrics", {"mAP": True}),
+    "metrics: enormous": ("metrics", {"mAP": 10**400}),
+    "metrics: half a class": ("metrics", {"mAP": 50.0, "classes_without_positives": 0.5}),
+    "per_class_ap: 101": ("per_class_ap", {"a": 101.0}),
+    "per_class_ap: nested": ("per_class_ap", {"a": {"b": 1.0}}),
+    "n: none": ("n", 0),
+    "n: a text": ("n", "10"),
+    "n: a float": ("n", 10.0),
+    "n: enormous": ("n", 10**30),
+    "seed: a text": ("seed", "0"),
+    "seed: null": ("seed", None),
+    "method: a number": ("method", 3),
+    "method: a list": ("method", ["tda"]),
+    "dataset: null": ("dataset", None),
+    "changes: a text": ("changes", "shots=3"),
+    "changes: null": ("changes", None),
+    "tag: a mapping": ("tag", {}),
+    "speed: a text": ("speed", {"images_per_s": "fast"}),
+    "speed: a list": ("speed", []),
+    "counts: negative": ("counts", {"encoder_forwards": -1}),
+    "dataset_size: a text": ("dataset_size", "all"),
+    "dataset_size: fewer than seen": ("dataset_size", 3),
+    "random_weights: a text": ("random_weights", "no"),
+    "notes: a text": ("notes", "note"),
+    "files: elsewhere": ("files", {"../other/scores.safetensors": "0" * 64}),
+    "provenance: a text": ("provenance", {"versions": "2.0"}),
+    "identities: a list": ("identities", []),
+    "identities: no parts": ("identities", {"protocol": {}, "config": {}, "replicate": {}}),
+    "identities: two": ("identities", {"protocol": {"parts": {}}, "config": {"parts": {}}}),
+    "schema: a text": ("schema", "1"),
+    "schema: null": ("schema", None),
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_a_malformed_record_is_one_line_that_names_the_field(what: str, invoke: Invoke, tmp_path: Path) -> None:
+    field, value = MALFORMED[what]
+    write(tmp_path, record("clip"), record("tda"))
+    folder = tmp_path / record("tda").run_id
+    edit(folder, lambda content: content.update({field: value}))
+    line = only_warning(invoke, tmp_path, "tda")
+    assert str(folder / "run.json") in line
+    assert f"'{field}'" in line
+
+
+@pytest.mark.parametrize("field", ["method", "metrics", "identities", "n", "speed"])
+def test_a_missing_field_is_named(field: str, invoke: Invoke, tmp_path: Path) -> None:
+    write(tmp_path, record("clip"), record("tda"))
+    edit(tmp_path / record("tda").run_id, lambda content: content.pop(field))
+    assert f"'{field}' is missing" in only_warning(invoke, tmp_path, "tda")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"null", b"3", b"\xff\xfe", b"[" * 100_000, b'{"schema": 1}', b"1" * 9999]
+)
+def test_what_is_no_record_at_all(content: bytes, invoke: Invoke, tmp_path: Path) -> None:
+    write(tmp_path, record("clip"), record("tda"))
+    (tmp_path / record("tda").run_id / "run.json").write_bytes(content)
+    only_warning(invoke, tmp_path, "tda")
+
+
+def test_a_folder_or_a_pipe_in_the_place_of_a_record(tmp_path: Path) -> None:
+    write(tmp_path, record("clip"))
+    (tmp_path / "a" / "run.json").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    os.mkfifo(tmp_path / "b" / "run.json")
+    found, problems = records.load_all(tmp_path)
+    assert len(found) == 1
+    assert [line.endswith("not a run record (it is no file)") for line in problems] == [True, True]

@@ -16,7 +16,11 @@ ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
 
 def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """One row per run, everything in columns; the other metrics stand between BEFORE and AFTER."""
+    """One row per run, everything in columns; the other metrics stand between BEFORE and AFTER.
+
+    A run that is handed in twice is one run: a copy is no replicate.
+    """
+    runs = list({run.run_id: run for run in reversed(runs)}.values())[::-1]
     others = list(dict.fromkeys(name for run in runs for name in run.metrics if name not in (*BEFORE, *AFTER)))
     rows = [
         {
