@@ -9,9 +9,10 @@ import pandas as pd
 from tta_bench.records import RunRecord
 
 SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}  # metric -> its heading in tables
+VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
-AFTER = ("images_per_s", "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained")
+AFTER = ("images_per_s", "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS)
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
 
@@ -40,6 +41,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "run": run.run_id,
             "dataset_size": run.dataset_size,
             "untrained": run.random_weights,
+            **{name: run.provenance.get("versions", {}).get(name, "") for name in VERSIONS},
         }
         for run in runs
     ]
