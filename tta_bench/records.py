@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tta_bench.errors import BadData, UsageError
+from tta_bench.system import record_form as form
 from tta_bench.system.described import described
 from tta_bench.system.files import digest, file_digest, write_atomically
 from tta_bench.system.text import counted, visible
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 1
+NOT_IN_FILE = ("folder", "sealed")
 SCORES, DIAGNOSTICS = "scores.safetensors", "diagnostics.safetensors"
 
 
@@ -71,6 +73,7 @@ class RunRecord:
     dataset_size: int | None = None  # images of the complete dataset variant; None: not recorded, in version 0.1
     notes: Sequence[str] = field(default_factory=list)  # what makes the numbers mean less than they seem to
     folder: Path | None = None  # where it was read from or written to; not in the file
+    sealed: bool = field(default=False, compare=False)  # read from a file that vouched for itself; not in the file
 
     @property
     def run_id(self) -> str:
@@ -81,21 +84,30 @@ class RunRecord:
         return {"protocol": self.protocol, "config": self.config, "replicate": self.replicate}
 
     def to_json(self) -> dict[str, Any]:
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*self.identities, "folder")}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*self.identities, *NOT_IN_FILE)}
         identities = {name: identity.to_json() for name, identity in self.identities.items()}
         return {"schema": SCHEMA, "run_id": self.run_id, "identities": identities, **plain}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], folder: Path | None = None) -> RunRecord:
-        """Fields that a later version added are left out; a later schema is refused."""
-        if content["schema"] > SCHEMA:
-            raise UsageError(
-                f"{visible(folder)}: written by a newer ttabench (schema {content['schema']}): upgrade to read it"
-            )
+        """Fields that a later version added are left out; a later schema is refused, and whatever is not as a run
+        writes it: a seal that does not match, a field of another type or out of range, identities unlike their parts.
+        """
+        if not isinstance(content, Mapping):
+            raise ValueError("it is no mapping")
+        if form.SEAL in content and content[form.SEAL] != form.seal(content):
+            raise ValueError("it is not what was written: its seal does not match")
+        if isinstance(schema := content.get("schema"), int) and schema > SCHEMA:
+            raise UsageError(f"{visible(folder)}: written by a newer ttabench (schema {schema}): upgrade to read it")
+        if why := form.fault(content):
+            raise ValueError(why)
         identities = {name: Identity(value["parts"]) for name, value in content["identities"].items()}
-        known = {f.name for f in fields(cls)} - {"folder", *identities}
+        known = {f.name for f in fields(cls)} - {*NOT_IN_FILE, *identities}
         values: dict[str, Any] = {k: v for k, v in content.items() if k in known}
-        return cls(**values, **identities, folder=folder)  # type: ignore[arg-type]  # mypy takes ** for all fields
+        record = cls(**values, **identities, folder=folder, sealed=form.SEAL in content)  # type: ignore[arg-type]  # mypy takes ** for all fields
+        if content.get("run_id", record.run_id) != record.run_id:
+            raise ValueError(f"'run_id' is not that of its identities, {record.run_id}")
+        return record
 
     def scores(self) -> np.ndarray[Any, Any]:
         """What the method gave for every image and class: [N, C] float32 in stream order, from the run's folder.
@@ -149,28 +161,35 @@ def save(
     for name, content in contents.items():
         write_atomically(folder / name, content)
     record = replace(record, files={name: digest(content) for name, content in contents.items()})
-    text = json.dumps(record.to_json(), indent=1, ensure_ascii=False, default=str)
+    content = json.loads(json.dumps(record.to_json(), default=str))
+    text = json.dumps({**content, form.SEAL: form.seal(content)}, indent=1, ensure_ascii=False)
     write_atomically(folder / "run.json", text.encode())
-    return record
+    return replace(record, sealed=True)
 
 
-def load(folder: Path) -> RunRecord:
-    """The record in `folder`."""
+def load(folder: Path, named: bool = False) -> RunRecord:
+    """The record in `folder`; with `named` only if the folder's name is that of the run, as among other runs."""
     file = folder / "run.json"
     try:
+        if file.exists() and not file.is_file():
+            raise ValueError("it is no file")
         record = RunRecord.from_json(json.loads(file.read_text(encoding="utf-8")), folder)
-        _ = record.run_id  # parts that can't be digested (half a character) fail here, and not a whole table later
-        return record
     except FileNotFoundError:
         raise UsageError(f"{visible(folder)}: no run.json there: not a run, or one that did not finish") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadData(visible(f"{file}: not a run record ({type(error).__name__}: {error})")) from error
+    except OSError as error:
+        raise BadData(visible(f"{file}: can't be read: {error.strerror or error}")) from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # half a character in an identity too
+        why = f"{type(error).__name__}: {error}" if type(error) is not ValueError else str(error)
+        raise BadData(visible(f"{file}: not a run record ({why})")) from error
+    if named and folder.name != record.run_id:
+        raise BadData(visible(f"{folder} holds the run {record.run_id}: a copy, or under another run's name"))
+    return record
 
 
 def damage(folder: Path) -> str:
     """What is wrong with a finished run's files; empty when they are as they were written."""
     try:
-        record = load(folder)
+        record = load(folder, named=True)
     except BadData as error:
         return str(error)
     for name, written in record.files.items():
@@ -223,12 +242,12 @@ def _folder(record: RunRecord) -> Path:
 
 
 def load_all(root: Path) -> tuple[list[RunRecord], list[str]]:
-    """Every readable record under `root`, and one line for each that is not."""
+    """Every sound record under `root`, each run once, and one line for each that is not."""
     found: list[RunRecord] = []
     problems: list[str] = []
     for file in sorted(root.glob("*/run.json")):
         try:
-            found.append(load(file.parent))
+            found.append(load(file.parent, named=True))
         except (BadData, UsageError) as error:
             problems.append(str(error))
     return found, problems

@@ -55,9 +55,13 @@ def test_only_what_is_needed_is_missing(tmp_path: Path) -> None:
         target.read(0)
 
 
-def test_the_grid_is_settled_by_the_first_batch_size(tmp_path: Path) -> None:
-    assert entry(tmp_path, batch_size=12).images_per_block == 4
-    assert entry(tmp_path, batch_size=100).images_per_block == 4
+def test_a_grid_has_an_entry_of_its_own(tmp_path: Path) -> None:
+    """What was encoded together decides last bits: no request is answered with what another batch size left."""
+    first, second = entry(tmp_path, batch_size=12), entry(tmp_path, batch_size=100)
+    assert (first.images_per_block, second.images_per_block) == (4, 16)
+    assert first.folder != second.folder
+    assert entry(tmp_path, batch_size=13).folder == first.folder
+    assert entry(tmp_path, batch_size=48).folder == second.folder
 
 
 def test_every_part_of_the_key_counts() -> None:

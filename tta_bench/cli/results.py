@@ -155,7 +155,7 @@ def _find(results: Path | None, name: str) -> RunRecord:
     if len(matches) > 1:
         several = ", ".join(visible(folder.name) for folder in matches)
         raise UsageError(f"'{name}' begins the names of {len(matches)} runs: {several}")
-    return records.load(matches[0])
+    return records.load(matches[0], named=True)
 
 
 def _readable(value: Mapping[str, Any], indent: int = 0) -> list[str]:

@@ -6,7 +6,9 @@ An entry is one (dataset, backbone, recipe, seed). Its folder holds
     features.bin    [N, V, D], written block by block with pwrite, read through a memory map
     journal.txt     one line "block crc32" for each block that is complete on disk
 
-A block is a run of neighbouring images on a fixed grid, so what a block contains never depends on who asked for it. The
+A block is a run of neighbouring images on a fixed grid, so what a block contains never depends on who asked for it; a
+batch size that means another grid has an entry of its own, KEY.grid-N. A folder whose meta.json is not that of its key
+is set aside as KEY.set-aside-N, and never read or deleted. The
 journal is written after the data: a block that a kill -9 interrupts is simply not in it and is encoded again. A block
 whose checksum does not match (truncated file, flipped bit) counts as missing too.
 """
@@ -18,7 +20,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +34,7 @@ from torch import Tensor
 from tta_bench.errors import StoreError
 from tta_bench.features.options import FeatureType
 from tta_bench.system.files import digest, disk_errors, write_atomically
+from tta_bench.system.text import counted
 
 STORE_VERSION = 1
 JOURNAL_LINE = re.compile(rb"^(\d+) ([0-9a-f]{8})$")
@@ -55,27 +58,49 @@ class FeatureKey:
 
 
 class FeatureStore:
-    """All entries under one folder."""
+    """All entries under one folder. `say` is told what is found amiss."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, say: Callable[[str], None] | None = None) -> None:
         self.root = root
+        self._say = say or (lambda text: None)
 
     def entry(self, key: FeatureKey, shape: tuple[int, int, int], batch_size: int) -> Entry:
-        """The entry for `key`, made if it is not there. A batch size is settled when an entry is first made."""
+        """The entry for `key` on the grid of this batch size, made if it is not there.
+
+        Last bits depend on what was encoded together. So another grid is another entry, and what is read never depends
+        on what others asked of the store before.
+        """
+        images = max(1, min(IMAGES_PER_BLOCK_AT_MOST, batch_size // shape[1]))
+        meta = {"key": asdict(key), "shape": list(shape), "images_per_block": images}
         folder = self.root / key.digest[:2] / key.digest
+        held = self._made(folder, meta)
+        if held != images:
+            folder = folder.with_name(f"{folder.name}.grid-{images}")
+            if not folder.exists():
+                self._say(
+                    f"store: {key.recipe} was encoded {counted(held, 'image')} at a time, and --batch-size "
+                    f"{batch_size} means {images}: encoding it for that too"
+                )
+            self._made(folder, meta, any_grid=False)
+        return Entry(folder, key, shape, images)
+
+    def _made(self, folder: Path, wanted: dict[str, Any], any_grid: bool = True) -> int:
+        """Has the entry in the folder, and returns its images per block. Whatever else is in there is set aside:
+        features are dear, and the mistake may be somebody else's."""
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        meta = _read_meta(folder, shape)
-        if meta is None:
-            with _lock(folder):
-                meta = _read_meta(folder, shape)  # somebody else may have been faster
-                if meta is None:
-                    for leftover in ("journal.txt", "features.bin"):
-                        (folder / leftover).unlink(missing_ok=True)
-                    images = max(1, min(IMAGES_PER_BLOCK_AT_MOST, batch_size // shape[1]))
-                    meta = {"key": asdict(key), "shape": list(shape), "images_per_block": images}
-                    write_atomically(folder / "meta.json", json.dumps(meta, indent=1).encode())
-        return Entry(folder, key, shape, int(meta["images_per_block"]))
+        found, _ = _read_meta(folder, wanted, any_grid)
+        if found is not None:
+            return found
+        with _lock(folder):
+            found, why = _read_meta(folder, wanted, any_grid)  # somebody else may have been faster
+            if found is not None:
+                return found
+            if why:
+                aside = _set_aside(folder)
+                self._say(f"store: {folder / 'meta.json'} {why}: set aside as {aside.name}, encoding afresh")
+            write_atomically(folder / "meta.json", json.dumps(wanted, indent=1).encode())
+        return int(wanted["images_per_block"])
 
 
 class Entry:
@@ -224,13 +249,37 @@ def _crc(content: bytes) -> str:
     return f"{zlib.crc32(content):08x}"
 
 
-def _read_meta(folder: Path, shape: tuple[int, int, int]) -> dict[str, Any] | None:
-    """The entry's meta data; None when it is absent or unusable."""
+FILES = ("meta.json", "journal.txt", "features.bin")
+
+
+def _read_meta(folder: Path, wanted: Mapping[str, Any], any_grid: bool) -> tuple[int | None, str]:
+    """The images per block of the entry that is in the folder; None and a reason if it is not the one that is wanted,
+    None and no reason if there is none."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
-        return meta if tuple(meta["shape"]) == shape and int(meta["images_per_block"]) > 0 else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        meta = json.loads((folder / "meta.json").read_bytes())
+        if meta["key"] != wanted["key"] or meta["shape"] != wanted["shape"]:
+            return None, "is that of another entry"
+        images = meta["images_per_block"]
+        if type(images) is not int or images <= 0:
+            return None, "can't be read"
+        return (images, "") if any_grid or images == wanted["images_per_block"] else (None, "is that of another grid")
+    except FileNotFoundError:
+        return None, "is missing" if any((folder / name).exists() for name in FILES) else ""
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None, "can't be read"
+
+
+def _set_aside(folder: Path) -> Path:
+    """Moves an entry's files out of the way; their folder and its lock stay where others look for them."""
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.set-aside-{number}")).exists():
+        number += 1
+    with disk_errors(aside):
+        aside.mkdir()
+        for name in FILES:
+            if (folder / name).exists():
+                (folder / name).rename(aside / name)
+    return aside
 
 
 @contextmanager

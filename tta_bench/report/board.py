@@ -15,12 +15,12 @@ from typing import Any
 
 import pandas as pd
 
-from tta_bench.report.frame import SCORES
+from tta_bench.report.frame import SCORES, VERSIONS
 from tta_bench.system.text import counted
 
 SPEED = "img/s"
 KINDS = (*SCORES.values(), SPEED)  # of numbers that a column has
-ROW = ["label", "config"]  # what makes a row; `label` is the method and what was changed
+ROW = ["label", "config"]  # what makes a row; `label` is the method and what was changed, one for each config
 COLUMN = ["dataset", "protocol", "n"]  # what makes a column
 UNTRAINED = "untrained: the numbers mean nothing"
 LEGEND = (
@@ -157,8 +157,14 @@ def _board(backbone: str, prompt: str, untrained: bool, frame: pd.DataFrame, nam
 
 
 def _labels(frame: pd.DataFrame) -> list[str]:
+    """The method and what was changed. One configuration is one row, also if a run of it spelt a default out."""
     found = zip(frame["method"], frame["tag"], frame["changes"], strict=True)
-    return [f"{method} [{tag}: {changes}]" if changes else str(method) for method, tag, changes in found]
+    labels = [f"{method} [{tag}: {changes}]" if changes else str(method) for method, tag, changes in found]
+    keys = list(zip(frame["method"], frame["config"], strict=True))
+    shortest: dict[tuple[str, str], str] = {}
+    for key, label in zip(keys, labels, strict=True):
+        shortest[key] = min(shortest.get(key, label), label, key=lambda text: (len(text), text))
+    return [shortest[key] for key in keys]
 
 
 def _distinct(frame: pd.DataFrame, by: list[str]) -> list[tuple[Any, ...]]:
@@ -186,9 +192,11 @@ def _columns(frame: pd.DataFrame) -> dict[Any, Column]:
 
 
 def _told_apart(names: Sequence[str], digests: Sequence[str]) -> list[str]:
-    return [
-        f"{name} #{digest[:6]}" if names.count(name) > 1 else name for name, digest in zip(names, digests, strict=True)
-    ]
+    """Names come from anywhere, and one may look like another with its mark: then all of its digest is shown."""
+    for shown in (6, 12):
+        pairs = zip(names, digests, strict=True)
+        names = [f"{name} #{digest[:shown]}" if names.count(name) > 1 else name for name, digest in pairs]
+    return list(names)
 
 
 # ---------------------------------------------------------------------------------------------------------- numbers
@@ -250,7 +258,24 @@ def _notes(frame: pd.DataFrame) -> list[str]:
             notes.append(f"{dataset}: {protocols} protocols, kept apart (ttabench show RUN has the parts).")
     if bool(frame["mAP"].isna().any()):
         notes.append("Where a run has a speed but no mAP, it is undefined: no image of its stream has a label.")
+    notes += _mixed_versions(frame)
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:
         notes.append(f"Hyper-parameters are the defaults except where the row says otherwise ({', '.join(tags)}).")
     return notes
+
+
+def _mixed_versions(frame: pd.DataFrame) -> list[str]:
+    """Replicates stand in one cell whoever recorded them, but their spread is then not only that of seeds."""
+    found: dict[str, set[str]] = {}
+    cells = 0
+    for _, part in frame.groupby([*ROW, *COLUMN]):
+        mixed = {name: set(part[name]) for name in VERSIONS if part[name].nunique() > 1}
+        cells += bool(mixed)
+        for name, versions in mixed.items():
+            found.setdefault(name, set()).update(versions)
+    if not found:
+        return []
+    named = [f"{name} {', '.join(v or 'unknown' for v in sorted(versions))}" for name, versions in found.items()]
+    which = f"{counted(cells, 'cell')} with runs recorded by different versions ({'; '.join(named)})"
+    return [f"{which}: part of their ± may be the versions'."]

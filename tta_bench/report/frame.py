@@ -9,14 +9,19 @@ import pandas as pd
 from tta_bench.records import RunRecord
 
 SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}  # metric -> its heading in tables
+VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
-AFTER = ("images_per_s", "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained")
+AFTER = ("images_per_s", "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS)
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
 
 def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """One row per run, everything in columns; the other metrics stand between BEFORE and AFTER."""
+    """One row per run, everything in columns; the other metrics stand between BEFORE and AFTER.
+
+    A run that is handed in twice is one run: a copy is no replicate.
+    """
+    runs = list({run.run_id: run for run in reversed(runs)}.values())[::-1]
     others = list(dict.fromkeys(name for run in runs for name in run.metrics if name not in (*BEFORE, *AFTER)))
     rows = [
         {
@@ -36,6 +41,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "run": run.run_id,
             "dataset_size": run.dataset_size,
             "untrained": run.random_weights,
+            **{name: run.provenance.get("versions", {}).get(name, "") for name in VERSIONS},
         }
         for run in runs
     ]

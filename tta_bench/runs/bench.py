@@ -99,7 +99,7 @@ class Bench:
     def store(self) -> FeatureStore:
         from tta_bench.features.store import FeatureStore
 
-        return FeatureStore(self.home / "store")
+        return FeatureStore(self.home / "store", lambda text: self.reporter.warn(text))
 
     # ------------------------------------------------------------------------------------------- what runs need
 

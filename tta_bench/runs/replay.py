@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from tta_bench import metrics
-from tta_bench.errors import PluginError, TTABenchError
+from tta_bench.errors import BadData, PluginError, TTABenchError
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.system.code import own_line
 from tta_bench.system.files import write_atomically
 from tta_bench.system.progress import Reporter
+from tta_bench.system.seal import opened, sealed
 
 RUNNING_MAP_SECONDS = 2.0
 
@@ -49,7 +50,7 @@ class Adaptation:
             column.append(report.get(name, float("nan")))
         self.position += 1
 
-    def save(self, file: Path, method: Method, task: Task) -> None:
+    def save(self, file: Path, method: Method, task: Task, code: str) -> None:
         content = {
             "outputs": None if self.outputs is None else self.outputs[: self.position],
             "diagnostics": self.diagnostics,
@@ -60,16 +61,16 @@ class Adaptation:
         }
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        write_atomically(file, buffer.getvalue())
+        write_atomically(file, sealed(buffer.getvalue(), code))
 
     @classmethod
-    def resume(cls, file: Path, method: Method, task: Task, total: int) -> Adaptation:
+    def resume(cls, file: Path, method: Method, task: Task, total: int, code: str) -> Adaptation:
         """Continues from the checkpoint: `method` has been started and takes over its state.
 
         Raises:
             Exception: the file is damaged or belongs to other code; the caller starts afresh.
         """
-        content = torch.load(file, weights_only=True)
+        content = torch.load(io.BytesIO(opened(file.read_bytes(), code)), weights_only=True)
         done = cls(None, content["diagnostics"], content["position"], content["seconds"])
         if content["outputs"] is not None:
             done.outputs = torch.empty(total, *content["outputs"].shape[1:])
@@ -87,9 +88,13 @@ def adapt(
     checkpoint: Path,
     checkpoint_seconds: float,
     reporter: Reporter,
+    code: str,
 ) -> Adaptation:
-    """Runs the method over the stream, from its checkpoint if there is one."""
-    progress = _begin(method, task, len(stream), checkpoint, reporter)
+    """Runs the method over the stream, from its checkpoint if there is one that `code` wrote: which run by which code.
+
+    A state goes on bit for bit only under the code that it comes from.
+    """
+    progress = _begin(method, task, len(stream), checkpoint, reporter, code)
     saved, shown = time.monotonic(), time.monotonic()
     bar = reporter.task(f"adapting {method.name}", len(stream), "images", done=progress.position)
     with limited_threads(adapting_threads(method)), bar as advance:
@@ -104,7 +109,7 @@ def adapt(
                 note = f"mAP {_running_map(progress.outputs[: progress.position], stream):.1f}"
                 shown = time.monotonic() + 20 * (time.monotonic() - now)  # at most a twentieth of the time
             if now - saved >= checkpoint_seconds and progress.position < len(stream):
-                progress.save(checkpoint, method, task)
+                progress.save(checkpoint, method, task, code)
                 saved = now
             advance(1, note)
     return progress
@@ -125,13 +130,13 @@ def limited_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _begin(method: Method, task: Task, total: int, checkpoint: Path, reporter: Reporter) -> Adaptation:
+def _begin(method: Method, task: Task, total: int, checkpoint: Path, reporter: Reporter, code: str) -> Adaptation:
     fresh_rng = task.rng.get_state()
     _start(method, task)
     if not checkpoint.exists():
         return Adaptation()
     try:
-        progress = Adaptation.resume(checkpoint, method, task, total)
+        progress = Adaptation.resume(checkpoint, method, task, total, code)
     except (
         OSError,
         RuntimeError,
@@ -141,8 +146,10 @@ def _begin(method: Method, task: Task, total: int, checkpoint: Path, reporter: R
         TypeError,
         AttributeError,
         pickle.PickleError,
+        BadData,
     ) as error:
-        reporter.line(f"checkpoint unusable ({type(error).__name__}): starting from the first image")
+        why = str(error) if isinstance(error, BadData) else type(error).__name__
+        reporter.line(f"checkpoint unusable ({why}): starting from the first image")
         task.rng.set_state(fresh_rng)
         _start(method, task)
         return Adaptation()

@@ -28,7 +28,7 @@ from tta_bench.interfaces import (
     ViewRecipe,
 )
 from tta_bench.records import Identity, RunRecord
-from tta_bench.runs import hyperparameters
+from tta_bench.runs import hyperparameters, known
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
@@ -155,7 +155,9 @@ class Run:
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
         before = self._probe()
-        adaptation = adapt(self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter)
+        adaptation = adapt(
+            self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter, self._writer()
+        )
         if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
             raise BackboneChanged(
                 f"method '{self.method.name}' has changed the backbone {self.source.backbone_name}, and with it the "
@@ -174,6 +176,11 @@ class Run:
         backbone, size = self.source.backbone, self.source.backbone.preprocess.size
         picture = torch.linspace(0, 1, 3 * size * size).square_().view(1, 3, size, size)
         return torch.cat([backbone.encode_images(picture), backbone.encode_texts(["a photo of a dog."])]).cpu()
+
+    def _writer(self) -> str:
+        """Who may go on from this run's checkpoint: the same run under the same code and libraries."""
+        outside = {role: origin.source for role, origin in {"method": self.origin, **self.source.origins}.items()}
+        return digest([self.run_id, known.code_digest(), provenance.versions(), outside])
 
     def _encode(self, reporter: Reporter) -> Callable[[int], Iterator[Observation]]:
         """Has all features ready that the method will ask for. Returns what it sees from a position on."""
