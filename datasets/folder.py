@@ -83,6 +83,8 @@ def _check_spelling(variant: str) -> None:
 
 def _digest(file: Path) -> str:
     try:
+        if not file.is_file() and not file.is_dir():  # reading a FIFO would wait for ever, and a device has no end
+            raise BadData(f"{file}: not a regular file")
         return file_digest(file)
     except OSError as error:
         raise BadData(f"{file}: can't be read: {error.strerror or error}") from error
