@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -16,10 +18,13 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 
+log = logging.getLogger(__name__)
+
 Weights = dict[str, Tensor]
 
 TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")  # in OpenAI's files
+DEEPEST, MOST_MODULES = 100, 100_000  # of a TorchScript file; CLIP's modules are 5 deep and some hundreds
 COUNTERS = "num_batches_tracked"  # of batch norms: no feature depends on them, and not every file has them
 
 
@@ -55,16 +60,21 @@ def _read_safetensors(file: Path) -> Weights:
 
 def _read_torch(file: Path) -> Any:
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if "global" not in str(error).lower():
-            raise BadData(f"{file} is not a whole PyTorch file: {_one_line(error)}") from error
-        raise BadData(
-            f"{file} holds more than tensors, and loading it could run any code: refused. "
-            "Save the model's state_dict() alone, best as .safetensors"
-        ) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch explains a plain pickle at length; the lines below say enough
+            return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # what a broken file raises depends on the byte that is broken
-        raise BadData(f"{file} is not a whole PyTorch file: {_one_line(error)}") from error
+        with file.open("rb") as content:
+            known = content.read(2) in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+        if isinstance(error, pickle.UnpicklingError) and (known or "global" in str(error).lower()):
+            raise BadData(
+                f"{file} holds more than tensors, and loading it could run any code: refused. "
+                "Save the model's state_dict() alone, best as .safetensors"
+            ) from error
+        # Torch's own advice is to switch its protection off, so it is not repeated here.
+        advises = isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error)
+        reason = "a table of tensors by name is wanted" if advises else _one_line(error)
+        raise BadData(f"{file} is not a whole PyTorch file: {reason}") from error
 
 
 def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
@@ -87,6 +97,8 @@ def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
         counts = "; ".join(f"{len(names)} {fault} ({_some(names)})" for fault, names in faults.items() if names)
         raise BadData(f"{file} does not hold the weights of {architecture}: of its tensors {counts}")
     model.load_state_dict(weights, strict=False)  # only counters can be missing by now
+    if not any(tensor.any() for tensor in weights.values() if tensor.dim() > 1):
+        log.warning("ttabench: warning: %s: its weights are all zero, so its numbers mean nothing", file)
 
 
 def _some(names: Sequence[str]) -> str:
@@ -106,7 +118,7 @@ def _is_torchscript(file: Path) -> bool:
     try:
         with zipfile.ZipFile(file) as archive:
             return any(name.endswith("/constants.pkl") for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError):
+    except Exception:  # then torch will say what is wrong with it
         return False
 
 
@@ -116,21 +128,29 @@ def _read_torchscript(file: Path) -> Weights:
             root = next(name for name in archive.namelist() if name.endswith("/data.pkl")).removesuffix("data.pkl")
             with archive.open(f"{root}data.pkl") as objects:
                 module = _TensorUnpickler(objects, archive, f"{root}data/").load()
+            return dict(_named_tensors(module))
     except Exception as error:  # see _read_torch
         raise BadData(f"{file} is a TorchScript file that can't be read: {_one_line(error)}") from error
-    return dict(_named_tensors(module, ""))
 
 
 class _Module:
     """Stands in for whatever class a TorchScript object has."""
 
 
-def _named_tensors(module: Any, prefix: str) -> Iterator[tuple[str, Tensor]]:
-    for name, value in vars(module).items():
-        if isinstance(value, Tensor):
-            yield prefix + name, value
-        elif isinstance(value, _Module):
-            yield from _named_tensors(value, f"{prefix}{name}.")
+def _named_tensors(root: Any) -> Iterator[tuple[str, Tensor]]:
+    if not isinstance(root, _Module):
+        raise pickle.UnpicklingError("it holds no module")
+    waiting, seen = [(root, "")], 0
+    while waiting:
+        module, prefix = waiting.pop()
+        seen += 1
+        if prefix.count(".") > DEEPEST or seen > MOST_MODULES:
+            raise pickle.UnpicklingError("its modules hold each other without end")
+        for name, value in vars(module).items():
+            if isinstance(value, Tensor):
+                yield prefix + name, value
+            elif isinstance(value, _Module):
+                waiting.append((value, f"{prefix}{name}."))
 
 
 def _rebuild(storage: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: Any) -> Tensor:

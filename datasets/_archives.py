@@ -6,8 +6,11 @@ are moved to their place: a dataset's folder never holds half a file.
 
 from __future__ import annotations
 
+import errno
+import lzma
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -21,6 +24,12 @@ from tta_bench.system.progress import Reporter
 
 CHUNK = 1 << 20  # the progress bar's unit: a MiB
 AGAIN = "the same command goes on from there"
+DEEPEST = 64  # folders of a member; official archives have 4
+UNUSABLE = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)  # names that no folder can hold together
+DAMAGE = (  # what reading a broken, encrypted or hostile archive raises
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, RuntimeError, ValueError),
+)
 
 
 class DownloadFailed(TTABenchError):
@@ -83,17 +92,18 @@ def unpack(archive: Archive, file: Path, target: Path, reporter: Reporter) -> No
         with reporter.task(f"unpacking {file.name}", -(-size // CHUNK), "MiB") as advance:
             written = 0
             for name, content in _members(file, archive):
-                goal = staging / _safe(name, archive)
+                goal = staging / _safe(name)
                 goal.parent.mkdir(parents=True, exist_ok=True)
                 with content, goal.open("wb") as out:
                     shutil.copyfileobj(content, out, CHUNK)
                     before, written = written, written + out.tell()
                 advance(written // CHUNK - before // CHUNK)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        file.unlink()
-        raise DownloadFailed(
-            f"{archive.url}: what arrived is damaged ({error}); the same command downloads it anew"
-        ) from error
+    except DAMAGE as error:
+        raise _damaged(archive, file, str(error)) from error
+    except OSError as error:
+        if error.errno not in UNUSABLE:
+            raise
+        raise _damaged(archive, file, f"its members' names can't be: {error.strerror}") from error
     else:
         for source in sorted(path for path in staging.rglob("*") if path.is_file()):
             goal = target / source.relative_to(staging)
@@ -101,6 +111,13 @@ def unpack(archive: Archive, file: Path, target: Path, reporter: Reporter) -> No
             shutil.move(source, goal)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _damaged(archive: Archive, file: Path, why: str) -> DownloadFailed:
+    """Deletes the file: kept, it would make every further attempt fail as well."""
+    file.unlink()
+    why = " ".join(why.split())[:200]
+    return DownloadFailed(f"{archive.url}: what arrived is damaged ({why}); the same command downloads it anew")
 
 
 def _members(file: Path, archive: Archive) -> Iterator[tuple[str, IO[bytes]]]:
@@ -135,8 +152,10 @@ def _size(file: Path, archive: Archive) -> int:
     return file.stat().st_size  # a tar is not compressed
 
 
-def _safe(name: str, archive: Archive) -> PurePosixPath:
+def _safe(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not path.parts:
-        raise DownloadFailed(f"{archive.url}: refused: its member '{name}' would leave the folder")
+        raise ValueError(f"refused: its member '{name[:80]}' would leave the folder")
+    if len(path.parts) > DEEPEST:
+        raise ValueError(f"refused: its member '{name[:80]}…' lies {len(path.parts):,} folders deep")
     return path

@@ -6,7 +6,6 @@ released ML-TTA loader does. A class is present when it has an annotation that i
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,8 +16,8 @@ from tta_bench.datasets._archives import Archive
 from tta_bench.datasets._layout import COCO2014, COCO2017, Layout
 from tta_bench.datasets._photos import Labels, OfficialPhotos, check_variant, count_warnings, full_size, labelled
 from tta_bench.errors import BadData
-from tta_bench.system.files import read_utf8
-from tta_bench.system.text import counted
+from tta_bench.system.files import parse_json, read_utf8
+from tta_bench.system.text import counted, is_text
 
 VARIANTS = ("default", "mltta", "mltta-five")
 CLASSES = 80
@@ -86,7 +85,7 @@ class COCO2017Val(_COCO):
 def read_instances(file: Path) -> tuple[list[str], list[str], Labels]:
     """Class names by category id, images by image id, and which class is in which image, [N, C]."""
     try:
-        content: dict[str, Any] = json.loads(read_utf8(file), object_hook=_without_outlines)
+        content: dict[str, Any] = parse_json(read_utf8(file), object_hook=_without_outlines)
         categories = sorted(content["categories"], key=lambda category: category["id"])
         images = sorted(content["images"], key=lambda image: image["id"])
         column = {category["id"]: c for c, category in enumerate(categories)}
@@ -95,7 +94,10 @@ def read_instances(file: Path) -> tuple[list[str], list[str], Labels]:
         for annotation in content["annotations"]:
             if not annotation["iscrowd"]:
                 labels[row[annotation["image_id"]], column[annotation["category_id"]]] = 1
-        return [category["name"] for category in categories], [image["file_name"] for image in images], labels
+        class_names, files = [category["name"] for category in categories], [image["file_name"] for image in images]
+        if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in (*class_names, *files)):
+            raise ValueError("a name in it is no text")
+        return class_names, files, labels
     except (ValueError, TypeError) as error:
         raise BadData(f"{file}: not a COCO annotation file: {error}") from error
     except KeyError as error:

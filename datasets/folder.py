@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
@@ -24,7 +25,7 @@ from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, DataMissing, UsageError
 from tta_bench.system.files import file_digest, read_utf8
 from tta_bench.system.progress import Reporter
-from tta_bench.system.text import counted
+from tta_bench.system.text import counted, is_text
 
 LABELS = "labels.csv"
 VALUES = {"1": 1, "0": 0, "-1": -1}
@@ -71,6 +72,8 @@ class Folder(Photos):
 def _check_spelling(variant: str) -> None:
     """The name stands in tables as it is written, so that one folder under two names would be two datasets there."""
     path = Path(variant)
+    if not is_text(variant):
+        raise UsageError(f"folder:{variant}: the name is not UTF-8, and it stands in records; rename the folder")
     if ".." in path.parts:
         raise UsageError(
             f"folder:{variant}: write no .. in it, or tables would have one folder as two datasets. "
@@ -83,6 +86,8 @@ def _check_spelling(variant: str) -> None:
 
 def _digest(file: Path) -> str:
     try:
+        if not file.is_file() and not file.is_dir():  # reading a FIFO would wait for ever, and a device has no end
+            raise BadData(f"{file}: not a regular file")
         return file_digest(file)
     except OSError as error:
         raise BadData(f"{file}: can't be read: {error.strerror or error}") from error
@@ -95,14 +100,18 @@ def _count_lines(file: Path) -> int:
 
 def _read(file: Path) -> tuple[list[str], list[str], list[list[int]]]:
     """Class names, images and label rows of a labels.csv."""
-    reader = csv.reader(io.StringIO(read_utf8(file), newline=""))
+    text = read_utf8(file)
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise BadData(f"{file}, line {line}: a NUL character; save the file as UTF-8")
+    reader = csv.reader(io.StringIO(text, newline=""))
     try:
         header = [cell.strip() for cell in next(reader, [])]
         class_names = header[1:]
         if header[:1] != ["image"] or not all(class_names) or not class_names:
             raise BadData(f"{file}: the first line must be image,CLASS,CLASS,… with commas")
         if len(set(class_names)) < len(class_names):
-            twice = next(name for name in class_names if class_names.count(name) > 1)
+            twice = Counter(class_names).most_common(1)[0][0]
             raise BadData(f"{file}: class '{twice}' is there twice")
         rows: dict[str, list[int]] = {}
         for cells in reader:

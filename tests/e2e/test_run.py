@@ -87,6 +87,7 @@ def test_settings_recipes_and_limit_are_part_of_the_identities(toy_run: Invoke, 
         (*base, "--limit", "10"),
         (*base, "--order", "sequential"),
         (*base, "--empty-classes", "zero"),
+        (*base, "--ties", "dataset"),
     ]
     for variant in variants:
         assert toy_run(*variant).code == 0
@@ -94,7 +95,7 @@ def test_settings_recipes_and_limit_are_part_of_the_identities(toy_run: Invoke, 
     assert not problems
     assert len({run.run_id for run in runs}) == len(variants)
     assert len({run.config.digest for run in runs}) == 3
-    assert len({run.protocol.digest for run in runs}) == 3
+    assert len({run.protocol.digest for run in runs}) == 4
     assert len({run.replicate.digest for run in runs}) == 2
 
 

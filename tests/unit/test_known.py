@@ -52,6 +52,7 @@ def test_a_finished_run_is_found(bench: Bench, finished: RunSpec) -> None:
         {"method": "regions"},
         {"prompt": "ensemble"},
         {"empty_classes": "zero"},
+        {"ties": "dataset"},
         {"settings": {"shots": "2"}},
     ],
 )

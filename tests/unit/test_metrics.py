@@ -50,9 +50,13 @@ def test_ap_agrees_with_sklearn(dtype: type, ignore: float) -> None:
 def test_ap_by_hand_with_a_tie_and_an_ignored_image() -> None:
     scores = np.array([[0.9, 0.5], [0.8, 0.5], [0.7, 0.5], [0.6, 0.1]])
     labels = np.array([[1, 0], [-1, 0], [0, 1], [1, 1]], dtype=np.int8)
-    # Class 0 without row 1: hits at ranks 1 and 3. Class 1, ties in row order: hits at ranks 3 and 4.
+    # Class 0 without row 1: hits at ranks 1 and 3. Class 1: one hit of three at the first threshold, and two of four.
     expected = [100 * (1 / 1 + 2 / 3) / 2, 100 * (1 / 3 + 2 / 4) / 2]
     np.testing.assert_allclose(metrics.average_precision(scores, labels), expected, rtol=1e-14)
+    labels[:, 1] = [1, 0, 0, 1]  # the same threshold, its hit listed first
+    np.testing.assert_allclose(metrics.average_precision(scores, labels), expected, rtol=1e-14)
+    by_rows = [expected[0], 100 * (1 / 1 + 2 / 4) / 2]
+    np.testing.assert_allclose(metrics.average_precision(scores, labels, ties="dataset"), by_rows, rtol=1e-14)
 
 
 def test_class_without_positives_is_nan_then_skipped_or_zero() -> None:
@@ -77,7 +81,7 @@ def test_an_unknown_rule_for_empty_classes_is_refused() -> None:
 
 @unhurried
 @given(seeds)
-def test_order_of_the_images_does_not_matter_without_ties(seed: int) -> None:
+def test_order_of_the_images_does_not_matter(seed: int) -> None:
     scores, labels = make(seed, ignore=0.2)
     shuffled = np.random.default_rng(seed).permutation(len(scores))
     np.testing.assert_array_equal(

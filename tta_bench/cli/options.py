@@ -11,13 +11,14 @@ import typer
 import typer.core
 
 from tta_bench.errors import UnknownName, UsageError
-from tta_bench.system.text import visible
+from tta_bench.system.text import is_text, visible
 
 if TYPE_CHECKING:
     from tta_bench.plugins import Registry
 
 SEEDS_AT_MOST = 1000
 MEANT = {"run": "--method"}  # what a word without an option probably is
+LONGEST_SEEDS = 60  # characters of a range
 RENAMED = {"--checkpoint": "--weights"}  # old names, which still work
 
 
@@ -88,7 +89,9 @@ def seeds(values: str | Sequence[str]) -> list[int]:
     found: list[int] = []
     for part in names(values, "--seed"):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        whole = all(number.isascii() and number.isdecimal() for number in (first, last or "0"))
+        if not whole or (dash and not last) or len(part) > LONGEST_SEEDS:
+            part = part if len(part) <= LONGEST_SEEDS else f"{part[:LONGEST_SEEDS]}…"
             raise UsageError(f"--seed {part}: write a number, several with commas, or a range such as 0-4")
         low, high = int(first), int(last or first)
         if not low <= high < low + SEEDS_AT_MOST:
@@ -104,6 +107,8 @@ def pairs(values: Sequence[str], option: str, example: str) -> dict[str, str]:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key:
             raise UsageError(f"{option} {text}: write {example}")
+        if option != "--data" and not is_text(text):  # which stands in records; a folder's name is its owner's
+            raise UsageError(f"{option} {text}: not UTF-8")
         if key in found:
             raise UsageError(f"{option} {key} is given twice ({found[key]} and {value}), and only one value can count")
         found[key] = value

@@ -79,6 +79,9 @@ def run(
     ] = False,
     features: Annotated[str, typer.Option(help="Stored features: float16 or float32.")] = "float16",
     empty_classes: Annotated[str, typer.Option(help="A class without positives: skip, or zero.")] = "skip",
+    ties: Annotated[
+        str, typer.Option(help="Equal scores: one threshold, or ranked by dataset order, as ML-TTA does.")
+    ] = "threshold",
     batch_size: Annotated[int, typer.Option(help="Views per encoder forward.", min=1)] = 64,
     workers: Annotated[int, typer.Option(help="Processes that decode and render views.", min=0)] = min(
         8, os.cpu_count() or 1
@@ -121,6 +124,7 @@ def run(
         random_weights=random_weights,
         pack=pack,
         empty_classes=cast("metrics.Empty", choice("--empty-classes", empty_classes, ("skip", "zero"))),
+        ties=cast("metrics.Ties", choice("--ties", ties, ("threshold", "dataset"))),
     )
     stored = cast("FeatureType", choice("--features", features, ("float16", "float32")))
     plugins, own_roots = registry(plugin, no_plugin), data_paths(data)

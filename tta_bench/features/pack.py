@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +33,7 @@ from torch import Tensor
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import ViewRecipe
 from tta_bench.system.files import file_digest
+from tta_bench.system.text import is_text
 
 FORMAT = "1"
 CHUNK = 256  # images that `verify` looks at in one go
@@ -173,10 +175,8 @@ class Pack:
         if odd:
             yield f"labels hold {', '.join(map(str, odd))}: only 1, 0 and -1 (ignore) have a meaning"
         for kind, names in (("ids", self.ids), ("class_names", self.class_names)):
-            twice = (
-                next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-            )
-            if twice is not None:
+            twice, count = Counter(names).most_common(1)[0]
+            if count > 1:
                 yield f"{kind} has '{twice}' twice"
         for prompt in set(self.prompt_texts) & set(self.prompts):
             counts = {len(texts) for texts in self.prompt_texts[prompt]}
@@ -268,6 +268,8 @@ def _metadata_faults(metadata: Mapping[str, str]) -> Iterator[str]:
         names = _json(metadata[key], None)
         if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
             yield f"its metadata `{key}` is not a JSON list of names"
+        elif not all(map(is_text, names)):
+            yield f"its metadata `{key}` holds half a character (a lone surrogate)"
     if not 0 < _number(metadata["logit_scale"]) <= LARGEST_SCALE:
         yield f"its metadata `logit_scale` can't be {metadata['logit_scale'][:40]}"
     if not math.isfinite(_number(metadata.get("logit_bias", "0"))):
@@ -284,6 +286,8 @@ def _text_faults(texts: Any) -> Iterator[str]:
     sound = isinstance(texts, dict) and all(isinstance(v, list) and all(map(strings, v)) for v in texts.values())
     if not sound:
         yield "its metadata `prompt_texts` is not a JSON object of lists of texts"
+    elif not all(is_text(text) for by_class in texts.values() for own in by_class for text in own):
+        yield "its metadata `prompt_texts` holds half a character (a lone surrogate)"
 
 
 def _missing_tensors(shapes: Mapping[str, Any]) -> Iterator[str]:

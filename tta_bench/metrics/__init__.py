@@ -23,22 +23,33 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Decisions: TypeAlias = npt.NDArray[np.bool_]
 Empty: TypeAlias = Literal["skip", "zero"]
 """What a class without positives does to a mean over classes: left out, or counted as 0 (ML-TTA's convention)."""
+Ties: TypeAlias = Literal["threshold", "dataset"]
+"""What equal scores of a class are: one threshold (scikit-learn's convention), or ranked by row (ML-TTA's)."""
 
 
-def average_precision(scores: Scores, labels: Labels) -> Floats:
+def average_precision(scores: Scores, labels: Labels, ties: Ties = "threshold") -> Floats:
     """Non-interpolated AP of each class, [C]: the mean, over its positives, of the precision at their rank.
 
-    Images with equal scores rank in the order of their rows, the earlier first. NaN for a class without positives.
+    Images with equal scores are at one threshold and have one precision, that of all of them, so that no order of the
+    rows matters. With `ties="dataset"` they rank in the order of their rows, the earlier first. NaN for a class without
+    positives.
     """
+    if ties not in ("threshold", "dataset"):
+        raise ValueError(f"ties must be 'threshold' or 'dataset', not {ties!r}")
     scores = _checked(scores, labels)
     # The *stable* sort is what makes the order of ties independent of the processor.
     order = np.argsort(-scores.T, axis=1, kind="stable")  # [C, N]
     ranked = np.take_along_axis(labels.T, order, axis=1)  # [C, N]
-    positive = ranked == 1
-    hits = np.cumsum(positive, axis=1)
+    hits = np.cumsum(ranked == 1, axis=1)
     rank = np.cumsum(ranked != -1, axis=1)
-    precision = np.divide(hits, rank, out=np.zeros(rank.shape), where=positive)
-    return 100 * _ratio(precision.sum(axis=1), positive.sum(axis=1), undefined=np.nan)
+    last = np.ones(ranked.shape, dtype=np.bool_)  # the last image of its threshold
+    if ties == "threshold":
+        by_rank = np.take_along_axis(scores.T, order, axis=1)
+        last[:, :-1] = by_rank[:, :-1] != by_rank[:, 1:]
+    reached = np.maximum.accumulate(np.where(last, hits, 0), axis=1)  # hits down to the last threshold
+    gained = np.diff(reached, axis=1, prepend=0)  # positives of a threshold, at its last image
+    precision = np.divide(hits, rank, out=np.zeros(rank.shape), where=gained > 0)
+    return 100 * _ratio((gained * precision).sum(axis=1), hits[:, -1], undefined=np.nan)
 
 
 def mean_average_precision(ap: Floats, empty: Empty = "skip") -> float:
@@ -100,7 +111,9 @@ def threshold_metrics(predicted: Decisions, labels: Labels, empty: Empty = "skip
     return {"CP": cp, "CR": cr, "CF1": _harmonic(cp, cr), "OP": op, "OR": or_, "OF1": _harmonic(op, or_)}
 
 
-def summary(scores: Scores, labels: Labels, empty: Empty = "skip", ap: Floats | None = None) -> dict[str, float]:
+def summary(
+    scores: Scores, labels: Labels, empty: Empty = "skip", ap: Floats | None = None, ties: Ties = "threshold"
+) -> dict[str, float]:
     """Everything that a table shows for one run. `ap` is the raw scores' `average_precision`, if it is known already.
 
     `mAP`, `mAP_centered`, `mAP_softmax`; `CP@3` ... `OF1@3` for the three best classes of each image; `CP` ... `OF1`
@@ -113,9 +126,9 @@ def summary(scores: Scores, labels: Labels, empty: Empty = "skip", ap: Floats | 
     scores = _checked(scores, labels)
     probabilities = softmax(scores)
     aps = {
-        "mAP": average_precision(scores, labels) if ap is None else ap,
-        "mAP_centered": average_precision(centered(scores), labels),
-        "mAP_softmax": average_precision(probabilities, labels),
+        "mAP": average_precision(scores, labels, ties) if ap is None else ap,
+        "mAP_centered": average_precision(centered(scores), labels, ties),
+        "mAP_softmax": average_precision(probabilities, labels, ties),
     }
     maps = {name: mean_average_precision(per_class, empty) for name, per_class in aps.items()}
     top_3 = {f"{name}@3": value for name, value in at_top_k(scores, labels, 3, empty).items()}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,21 +14,56 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tta_bench.errors import BadData
 
+MAX_PIXELS = 100_000_000  # a decoded image and its copies take up to 34 bytes per pixel
+LIMIT = "TTABENCH_MAX_PIXELS"
+GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
+OTHERWISE = "save it with 8 or 16 bits"
+
 
 def decode(source: Path | bytes) -> Image.Image:
     """The image in RGB and upright; transparency shows white. Raises `BadData` for a file that can't be decoded."""
     name = f"image of {len(source)} bytes" if isinstance(source, bytes) else str(source)
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+        if isinstance(source, Path) and source.exists() and not source.is_file():
+            raise BadData("not a regular file")  # opening a FIFO would wait for ever
+        with _opened(io.BytesIO(source) if isinstance(source, bytes) else source, _limit()) as image:
             image.load()
-            return to_rgb(_upright(image))
+            return to_rgb(_upright(image), wide=image.format not in GRAY_16)
     except FileNotFoundError:
         reason = "no such file"
     except UnidentifiedImageError:
         reason = "not an image, or of an unknown format"
+    except BadData as error:
+        reason = str(error)
     except Exception as error:  # Pillow's decoders raise errors of any type on a broken file
         reason = f"can't be decoded: {' '.join(str(error).split()) or type(error).__name__}"
     raise BadData(f"{name}: {reason}")
+
+
+def _limit() -> int:
+    text = os.environ.get(LIMIT, str(MAX_PIXELS))
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise BadData(f"can't be decoded: {LIMIT}={text} is not a number of pixels")
+    return int(text)
+
+
+@contextlib.contextmanager
+def _opened(source: Path | io.BytesIO, limit: int) -> Iterator[Image.Image]:
+    """The image with its header read and nothing else, so that what it would take can be looked at before."""
+    if Image.MAX_IMAGE_PIXELS is not None:
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, limit)  # or Pillow would refuse what the user allows
+    advice = f"more than {limit:,}: set {LIMIT} to a larger number if it is what it should be"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
+            image = Image.open(source)
+    except Image.DecompressionBombError:
+        raise BadData(f"it has far {advice}") from None
+    with image:
+        width, height = image.size
+        if width * height > limit:
+            raise BadData(f"it has {width:,} x {height:,} = {width * height:,} pixels, {advice}")
+        yield image
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -34,10 +72,24 @@ def _upright(image: Image.Image) -> Image.Image:
     return image
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Without transparency and in 8 bits."""
-    if image.mode.startswith("I"):  # 16-bit gray, which Pillow would clip at 255
-        return Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+def to_rgb(image: Image.Image, wide: bool = True) -> Image.Image:
+    """Without transparency and in 8 bits. Raises `BadData` for values whose range can't be known.
+
+    Args:
+        image: In any mode.
+        wide: Mode "I" stands for a file of 32 bits. Pillow reads 16-bit gray of some formats into the same mode.
+    """
+    if image.mode == "F":
+        raise BadData(f"a floating-point image, and what its values mean can't be known: {OTHERWISE}")
+    if image.mode.startswith("I"):  # gray of more than 8 bits, which Pillow would clip at 255
+        values = np.asarray(image)
+        low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+        if low < 0 or high > 0xFFFF:
+            raise BadData(
+                f"a 32-bit image with values from {low} to {high}, and what they mean can't be known: {OTHERWISE}"
+            )
+        narrow = wide and image.mode == "I" and high <= 0xFF
+        return Image.fromarray((values if narrow else values >> 8).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

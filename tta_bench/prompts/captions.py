@@ -7,7 +7,6 @@ several words name counts several times.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ from torch import Tensor
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import Backbone, Task
 from tta_bench.prompts.synonyms import SYNONYMS, plural
-from tta_bench.system.files import canonical_json, digest, file_digest, read_utf8, write_atomically
+from tta_bench.system.files import canonical_json, digest, file_digest, parse_json, read_utf8, write_atomically
+from tta_bench.system.text import is_text, visible
 
 TEMPLATE = "template"
 TEMPLATE_VERSION = "1"  # raise it when the template corpus changes: part of a run's config identity
@@ -129,10 +129,13 @@ def read_text(file: Path, class_names: Sequence[str]) -> Corpus:
 def read_coco(file: Path, class_names: Sequence[str]) -> Corpus:
     """COCO's captions_*.json: a caption's labels are the classes that its words name, in their order."""
     try:
-        content = json.loads(read_utf8(file))
+        content = parse_json(read_utf8(file))
         captions = [str(annotation["caption"]) for annotation in content["annotations"]]
     except (ValueError, KeyError, TypeError) as error:
         raise BadData(f"{file}: not a COCO captions file (annotations with a caption each)") from error
+    odd = next((number for number, text in enumerate(captions, start=1) if not is_text(text)), None)
+    if odd is not None:
+        raise BadData(f"{file}: caption {odd:,} holds half a character (a lone surrogate)")
     words = class_of_words(class_names)
     return Corpus.of(((" ".join(text.split()), named_classes(text, words)) for text in captions), str(file))
 
@@ -174,7 +177,7 @@ def build(source: str, class_names: Sequence[str], backbone: Backbone, output: P
         "classes": digest(list(class_names)),
         "backbone": backbone.name,
         "backbone_digest": backbone.fingerprint,
-        "source": TEMPLATE if source == TEMPLATE else Path(source).name,
+        "source": TEMPLATE if source == TEMPLATE else visible(Path(source).name),
         "first_caption": corpus.texts[0],
     }
     tensors = {"embeddings": embeddings.float().cpu().contiguous(), "sizes": sizes.cpu()}
@@ -189,9 +192,13 @@ def load(file: Path, task: Task) -> tuple[Tensor, Tensor]:
         raise UsageError(f"captions={file}: no such file (`ttabench captions build` makes one)")
     try:
         with safe_open(file, framework="pt") as content:
-            about: dict[str, str] = json.loads((content.metadata() or {})["about"])
+            about: dict[str, str] = parse_json((content.metadata() or {})["about"])
             embeddings, sizes = content.get_tensor("embeddings"), content.get_tensor("sizes")
-    except (SafetensorError, KeyError, ValueError) as error:
+        if not all(isinstance(about[key], str) for key in ("classes", "backbone", "first_caption")):
+            raise ValueError("not texts")
+        if embeddings.dim() != 2 or not len(embeddings) or sizes.shape != embeddings.shape[:1]:
+            raise ValueError("shapes")
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise BadData(f"{file}: not a caption corpus (`ttabench captions build` makes one)") from error
     if about["classes"] != digest(list(task.class_names)):
         raise BadData(f"{file}: made for other classes than this dataset's")

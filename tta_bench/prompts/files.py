@@ -5,7 +5,6 @@ Layouts are those of the projects' own files; docs/prompts.md tells where to get
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 import warnings
@@ -21,7 +20,8 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import BackboneExtras
-from tta_bench.system.files import file_digest, read_utf8
+from tta_bench.system.files import file_digest, parse_json, read_utf8
+from tta_bench.system.text import is_text
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def read_cupl(file: Path, class_names: Sequence[str]) -> list[tuple[str, ...]]:
     """CuPL's json, class -> sentences: those of every class, in the classes' order."""
     check_exists(file)
     try:
-        content = json.loads(read_utf8(file))
+        content = parse_json(read_utf8(file))
     except ValueError as error:
         raise BadData(f"{file}: not a json file ({error})") from error
     if not isinstance(content, dict):
@@ -47,6 +47,8 @@ def read_cupl(file: Path, class_names: Sequence[str]) -> list[tuple[str, ...]]:
         sentences = by_class[_plain_name(name)]
         if not isinstance(sentences, list) or not all(isinstance(s, str) and s.strip() for s in sentences):
             raise BadData(f"{file}: class '{name}' needs a list of sentences")
+        if not all(map(is_text, sentences)):
+            raise BadData(f"{file}: a sentence of class '{name}' holds half a character (a lone surrogate)")
         found.append(tuple(sentences))
     return found
 

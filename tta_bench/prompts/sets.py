@@ -19,6 +19,7 @@ from tta_bench.errors import BadData, UnknownName, UsageError
 from tta_bench.interfaces import Backbone, BackboneExtras, PromptTunable
 from tta_bench.prompts.files import Coop, Maple, check_exists, check_start, read_coop, read_cupl, read_maple
 from tta_bench.system.files import digest, file_digest
+from tta_bench.system.text import is_text
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "photo": ("a photo of a {}.",),
@@ -59,6 +60,8 @@ def check_name(prompt: str) -> None:
     if kind not in FILES or not path:
         known = (*TEMPLATES, *FILES.values())
         raise UnknownName("prompt", prompt, known, f"There are: {', '.join(known)}.")
+    if not is_text(path):  # it stands in records
+        raise UsageError(f"--prompt {prompt}: the file's name is not UTF-8; rename it")
     check_exists(Path(path))
 
 

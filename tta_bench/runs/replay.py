@@ -89,6 +89,7 @@ def adapt(
     checkpoint_seconds: float,
     reporter: Reporter,
     code: str,
+    ties: metrics.Ties = "threshold",
 ) -> Adaptation:
     """Runs the method over the stream, from its checkpoint if there is one that `code` wrote: which run by which code.
 
@@ -106,7 +107,7 @@ def adapt(
             now = time.monotonic()
             note = ""
             if now - shown > RUNNING_MAP_SECONDS and progress.outputs is not None:
-                note = f"mAP {_running_map(progress.outputs[: progress.position], stream):.1f}"
+                note = f"mAP {_running_map(progress.outputs[: progress.position], stream, ties):.1f}"
                 shown = time.monotonic() + 20 * (time.monotonic() - now)  # at most a twentieth of the time
             if now - saved >= checkpoint_seconds and progress.position < len(stream):
                 progress.save(checkpoint, method, task, code)
@@ -206,10 +207,10 @@ def _fault(method: Method, where: str, error: BaseException) -> PluginError:
     return PluginError(f"{where}: {type(error).__name__}: {error}{f' ({place})' if place else ''}")
 
 
-def _running_map(outputs: Tensor, stream: Stream) -> float:
+def _running_map(outputs: Tensor, stream: Stream, ties: metrics.Ties) -> float:
     """Of the first branch. `finish` is not asked: when it is called must not depend on how fast a machine is."""
     scores = outputs[:, 0].numpy()
-    return metrics.mean_average_precision(metrics.average_precision(scores, stream.labels[: len(scores)]))
+    return metrics.mean_average_precision(metrics.average_precision(scores, stream.labels[: len(scores)], ties))
 
 
 def columns(diagnostics: dict[str, list[float]]) -> dict[str, np.ndarray[Any, Any]]:

@@ -39,7 +39,10 @@ from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 from tta_bench.views import Original
 
-AP_CONVENTION = "non-interpolated; ties by the dataset's order"
+AP_CONVENTIONS: dict[metrics.Ties, str] = {
+    "threshold": "non-interpolated; equal scores are one threshold",
+    "dataset": "non-interpolated; ties by the dataset's order",
+}
 
 
 class CountedPrompts:
@@ -109,7 +112,7 @@ class Run:
             "backbone_digest": self.source.backbone.fingerprint,
             "precision": self.source.precision,
             "features": self.source.features,
-            "average_precision": AP_CONVENTION,
+            "average_precision": AP_CONVENTIONS[self.spec.ties],
             "empty_classes": self.spec.empty_classes,
         }
         outside = {f"{role}_source": o.source for role, o in self.source.origins.items() if not o.built_in}
@@ -155,8 +158,9 @@ class Run:
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
         before = self._probe()
+        writer, ties = self._writer(), self.spec.ties
         adaptation = adapt(
-            self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter, self._writer()
+            self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter, writer, ties
         )
         if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
             raise BackboneChanged(
@@ -247,9 +251,9 @@ class Run:
         spec, source, outputs, labels = self.spec, self.source, adaptation.outputs, self.stream.labels
         assert outputs is not None  # the stream is not empty
         scores = finished(self.method, outputs).float().numpy()
-        by_index = np.argsort(self.stream.indices)  # so that ties don't depend on the stream's order
-        ap = metrics.average_precision(scores[by_index], labels[by_index])
-        summary = metrics.summary(scores[by_index], labels[by_index], spec.empty_classes, ap)
+        by_index = np.argsort(self.stream.indices)  # so that no kind of ties depends on the stream's order
+        ap = metrics.average_precision(scores[by_index], labels[by_index], spec.ties)
+        summary = metrics.summary(scores[by_index], labels[by_index], spec.empty_classes, ap, spec.ties)
         changes = {"preset": spec.preset} if spec.preset else {}
         changes |= self.configured.changes | {role: _name(recipe) for role, recipe in spec.recipes.items()}
         origins = {"method": self.origin, **source.origins}

@@ -41,6 +41,7 @@ class RunOptions:
     random_weights: bool = False  # the backbone's architecture, untrained
     pack: Path | None = None  # features from a file, in place of dataset and backbone
     empty_classes: metrics.Empty = "skip"
+    ties: metrics.Ties = "threshold"  # what equal scores are to average precision
 
     def cell(self, method: str | Method, dataset: str | Dataset, backbone: str | Backbone, seed: int) -> RunSpec:
         return RunSpec(method, dataset, backbone, seed, **{f.name: getattr(self, f.name) for f in fields(RunOptions)})
@@ -72,6 +73,8 @@ class RunSpec(RunOptions):
                 raise UsageError(f"a {role} is a name or an instance: {hint}")
         if not isinstance(self.prompt, str) or not isinstance(self.settings, Mapping):
             raise UsageError("prompt is a text, and settings are a mapping from hyper-parameters to values")
+        if self.ties not in ("threshold", "dataset"):
+            raise UsageError(f"ties {self.ties!r}: threshold or dataset is wanted")
         if not isinstance(self.method, str) and (self.settings or self.preset):
             raise UsageError(f"{self.method.name}: an instance has its settings already")
         if not isinstance(self.backbone, str) and (self.weights or self.random_weights):

@@ -54,6 +54,8 @@ def _read(file: Path) -> Config:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # a TOML error is a ValueError, and so is one of UTF-8
         raise UsageError(f"{file}: can't be read: {error}") from error
+    except RecursionError:
+        raise UsageError(f"{file}: can't be read: it is nested too deep") from None
     paths: dict[str, Path] = {}
     data: dict[str, Path] = {}
     options: dict[str, Mapping[str, Any]] = {}

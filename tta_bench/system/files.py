@@ -61,6 +61,14 @@ def read_utf8(path: Path) -> str:
         ) from error
 
 
+def parse_json(text: str, **options: Any) -> Any:
+    """`json.loads` that raises a ValueError for whatever can't be read."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
 def canonical_json(value: Any) -> str:
     """One text for one value, whatever the order of its keys: what digests are made of."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -69,7 +77,8 @@ def canonical_json(value: Any) -> str:
 def digest(value: Any) -> str:
     """sha256 of a JSON-like value, a string or bytes."""
     if not isinstance(value, bytes):
-        value = (value if isinstance(value, str) else canonical_json(value)).encode()
+        text = value if isinstance(value, str) else canonical_json(value)
+        value = text.encode(errors="surrogatepass")  # of a path that is not UTF-8
     return hashlib.sha256(value).hexdigest()
 
 

@@ -12,6 +12,19 @@ def visible(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
+def is_text(value: str) -> bool:
+    """Whether it can be written: JSON may spell half a character (a lone surrogate), and paths may not be UTF-8.
+
+    >>> is_text("café"), is_text("caf" + chr(0xDCE9))
+    (True, False)
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def counted(count: int, thing: str) -> str:
     """`1 run`, `2 runs`, `1,200 images`.
 

@@ -1,0 +1,135 @@
+"""Images that are not what they seem: none may turn black in silence, fill the memory or stop the run."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tta_bench.datasets.folder import Folder
+from tta_bench.errors import BadData
+from tta_bench.pixels.decode import MAX_PIXELS, decode
+
+
+def tiff(values: Any, dtype: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.asarray(values, dtype)).save(buffer, "TIFF")
+    return buffer.getvalue()
+
+
+def refusal(source: Path | bytes) -> str:
+    with pytest.raises(BadData) as caught:
+        decode(source)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# ---- value ranges
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([[0, 100], [200, 255]], [[0, 100], [200, 255]]),  # 8 bits in a wider file
+        ([[0, 25_600], [51_200, 65_535]], [[0, 100], [200, 255]]),  # 16 bits
+        ([[0, 256], [0, 512]], [[0, 1], [0, 2]]),
+    ],
+)
+def test_integers_of_32_bits_are_read_by_the_range_that_they_use(values: list[Any], shown: list[Any]) -> None:
+    decoded = decode(tiff(values, np.int32))
+    assert decoded.mode == "RGB"
+    np.testing.assert_array_equal(np.asarray(decoded)[..., 0], shown)
+
+
+@pytest.mark.parametrize("values", [[[0, 65_536]], [[-1, 5]], [[2**31 - 1, 0]], [[-(2**31), 0]]])
+def test_integers_beyond_16_bits_are_refused(values: list[Any]) -> None:
+    line = refusal(tiff(values, np.int32))
+    assert "32-bit" in line
+    assert "save it with 8 or 16 bits" in line
+
+
+@pytest.mark.parametrize("values", [[[0.0, 1.0]], [[0.0, 255.0]], [[0.0, np.nan]], [[-1e30, np.inf]]])
+def test_floats_have_no_range_that_could_be_known(values: list[Any]) -> None:
+    line = refusal(tiff(values, np.float32))
+    assert "floating-point" in line
+    assert "save it with 8 or 16 bits" in line
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_gray_of_16_bits_is_16_bits_however_dark(kind: str) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((4, 4), 255, np.uint16)).save(buffer, kind)
+    assert np.asarray(decode(buffer.getvalue())).max() == 0
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((4, 4), 0x80FF, np.uint16)).save(buffer, kind)
+    assert np.asarray(decode(buffer.getvalue())).min() == 0x80
+
+
+# ---- sizes
+
+
+def blank_png(width: int, height: int, rows: bool = True) -> bytes:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    packer = zlib.compressobj(9)
+    pixels = b"".join(packer.compress(bytes(width + 1)) for _ in range(height if rows else 1)) + packer.flush()
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("side", [10_001, 13_000, 60_000, 2**31 - 1])
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(
+    side: int, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda _: pytest.fail("it was decoded"))
+    monkeypatch.delenv("TTABENCH_MAX_PIXELS", raising=False)
+    file = blank_png(min(side, 60_000), 1)
+    file = file[:16] + struct.pack(">II", side, side) + file[24:29] + struct.pack(">I", 0) + file[33:]
+    file = file[:29] + struct.pack(">I", zlib.crc32(file[12:29])) + file[33:]
+    line = refusal(file)
+    assert "TTABENCH_MAX_PIXELS" in line
+    assert f"{MAX_PIXELS:,}" in line
+    assert not recwarn.list  # Pillow would add its own words
+
+
+def test_the_limit_can_be_raised_and_lowered(monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)  # Pillow's own limit gives way to what the user said
+    image = blank_png(100, 50)
+    monkeypatch.setenv("TTABENCH_MAX_PIXELS", "5000")
+    assert decode(image).size == (100, 50)
+    monkeypatch.setenv("TTABENCH_MAX_PIXELS", "4999")
+    assert "5,000 pixels" in refusal(image)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("value", ["many", "0", "-5", "²", "1e9", " "])
+def test_a_limit_that_is_no_number_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTABENCH_MAX_PIXELS", value)
+    assert "TTABENCH_MAX_PIXELS" in refusal(blank_png(2, 2))
+
+
+# ---- what is no file
+
+
+def test_a_fifo_a_device_and_a_folder_are_no_images(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo.png"
+    os.mkfifo(fifo)
+    link = tmp_path / "link.png"
+    link.symlink_to(fifo)
+    for path in (fifo, link, Path("/dev/zero"), Path("/dev/stdin"), tmp_path):
+        assert "not a regular file" in refusal(path)
+
+
+def test_a_fifo_in_a_folder_dataset_does_not_hang(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("image,dog\na.png,1\n")
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(BadData, match=r"a\.png: not a regular file"):
+        Folder.open(tmp_path)
