@@ -1,0 +1,217 @@
+"""Nothing is lost and nothing hangs: killed while replacing, records that can't be written, runs that wait."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import filelock
+import pytest
+
+from tests.conftest import TOY, Invoke, start_process
+from tta_bench import records
+from tta_bench.runs import folder as folders
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.folder import RunFolder
+from tta_bench.runs.spec import RunSpec
+from tta_bench.system.progress import Silent
+
+RUN = ("run", "--method", "twobranches", "--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip")
+QUICK = (*RUN, "--workers", "0", "--checkpoint-seconds", "0")
+TOY_RUN = RunSpec("twobranches", "toy", "toyclip")
+PATIENCE = 60.0
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+
+
+def finish(home: Path, *more: str) -> str:
+    process = start_process(*QUICK, *more, home=home)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert "mAP" in out
+    return err
+
+
+def the_record(home: Path) -> records.RunRecord:
+    """The only one, and whole."""
+    (record,), problems = records.load_all(home / "runs")
+    assert problems == []
+    assert record.folder is not None
+    assert records.damage(record.folder) == ""
+    return record
+
+
+def kill_when(condition: Callable[[], bool], home: Path, *more: str) -> None:
+    process = start_process(*QUICK, *more, home=home, TOY_DELAY="0.05")
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, f"finished before it could be killed: {process.communicate()}"
+        assert time.monotonic() < deadline, "never got there"
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def hidden(home: Path) -> list[Path]:
+    """All that a kill may have left, but for locks and an empty folder."""
+    files = (path for path in (home / "runs").rglob("*") if path.is_file() and path.suffix != ".lock")
+    return [file for file in files if any(part.startswith(".") for part in file.relative_to(home).parts)]
+
+
+# --------------------------------------------------------------------------------------------------- a forced run
+
+
+def test_a_forced_run_that_is_killed_leaves_the_old_record(tmp_path: Path) -> None:
+    finish(tmp_path)
+    before = the_record(tmp_path)
+    kill_when(lambda: any((tmp_path / "runs").rglob("checkpoint.pt")), tmp_path, "--force")
+    assert the_record(tmp_path).created == before.created
+    assert "resuming at image" in finish(tmp_path, "--force")
+    after = the_record(tmp_path)
+    assert (after.scores() == before.scores()).all()
+    assert hidden(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.2, 0.5, 0.8, 1.1, 1.4, 1.7, 2.0, 2.4, 2.8, 3.2])
+def test_a_forced_run_killed_at_any_moment(tmp_path: Path, seconds: float) -> None:
+    finish(tmp_path)
+    before = the_record(tmp_path)
+    process = start_process(*QUICK, "--force", home=tmp_path, TOY_DELAY="0.01")
+    time.sleep(seconds)
+    process.kill()
+    process.communicate()
+    assert (the_record(tmp_path).scores() == before.scores()).all()
+    finish(tmp_path, "--force")
+    assert (the_record(tmp_path).scores() == before.scores()).all()
+    assert hidden(tmp_path) == []
+
+
+class Killed(KeyboardInterrupt):
+    pass
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("again", [True, False])
+def test_a_kill_in_the_middle_of_the_swap(
+    toy_bench: Bench, monkeypatch: pytest.MonkeyPatch, exchange: bool, step: int, again: bool
+) -> None:
+    """Killed before the step-th change of the file system. Where folders can't be exchanged, an instant without a
+    record is left, and the next run ends it."""
+    before = toy_bench.run(TOY_RUN).record
+    steps = 0
+
+    def counted(action: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **more: object) -> object:
+            nonlocal steps
+            if steps == step:
+                raise Killed
+            steps += 1
+            return action(*arguments, **more)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "_exchange", counted(folders._exchange) if exchange else lambda one, other: False)
+        patch.setattr(Path, "rename", counted(Path.rename))
+        patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+        try:
+            toy_bench.run(TOY_RUN, force=True)
+        except Killed:
+            if exchange:
+                assert (the_record(toy_bench.home).scores() == before.scores()).all()
+    toy_bench.run(TOY_RUN, force=again)
+    assert (the_record(toy_bench.home).scores() == before.scores()).all()
+    assert hidden(toy_bench.home) == []
+
+
+def test_a_damaged_run_is_replaced_in_the_same_way(toy_bench: Bench) -> None:
+    folder = toy_bench.run(TOY_RUN).record.folder
+    assert folder is not None
+    (folder / "scores.safetensors").write_bytes(b"xx")
+    record = toy_bench.run(TOY_RUN).record
+    assert record.folder == folder
+    assert the_record(toy_bench.home).created == record.created
+    assert hidden(toy_bench.home) == []
+
+
+def test_what_a_kill_left_of_a_first_run_is_cleaned(toy_bench: Bench) -> None:
+    folder = toy_bench.runs / toy_bench.prepare(TOY_RUN).run_id
+    folder.mkdir(parents=True)
+    (folder / ".run.json.x7s_3f").write_text("{")
+    toy_bench.run(TOY_RUN)
+    assert hidden(toy_bench.home) == []
+
+
+# -------------------------------------------------------------------------------------------- locks and permissions
+
+
+def test_waiting_for_another_process_is_said(toy_bench: Bench) -> None:
+    run_id = toy_bench.prepare(TOY_RUN).run_id
+    toy_bench.runs.mkdir(parents=True)
+    reporter, held = toy_bench.reporter, threading.Event()
+    assert isinstance(reporter, Silent)
+
+    def hold() -> None:
+        with filelock.FileLock(toy_bench.runs / f".{run_id}.lock"):
+            held.set()
+            while not any("waiting" in line for line in reporter.lines):
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    assert held.wait(PATIENCE)
+    toy_bench.run(TOY_RUN)
+    thread.join(PATIENCE)
+    assert [line for line in reporter.lines if "waiting" in line] == [
+        f"another process is running {run_id}: waiting for it"
+    ]
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """A bind mount: root may write to folders without the permission to."""
+    if os.system(f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder}"):
+        pytest.skip("no mounting here")
+    try:
+        yield
+    finally:
+        os.system(f"umount {folder}")
+
+
+@root_only
+def test_a_finished_run_in_read_only_results_is_shown_and_skipped(toy_run: Invoke, invoke: Invoke, home: Path) -> None:
+    assert toy_run("twobranches").code == 0
+    for lock in (home / "runs").glob(".*.lock"):
+        lock.unlink()
+    with read_only(home / "runs"):
+        again = toy_run("twobranches")
+        assert again.code == 0, again.err
+        assert "done before, nothing to do" in again.out
+        assert invoke("show", the_record(home).run_id).code == 0
+        forced = toy_run("twobranches", "--force")
+        assert forced.code == 1
+        assert "Read-only file system" in forced.err.splitlines()[-1]
+        assert "Traceback" not in forced.err
+
+
+def test_a_finished_run_takes_no_lock(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where nothing can be mounted."""
+    toy_bench.run(TOY_RUN)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert toy_bench.run(TOY_RUN).already
+
+
+def test_a_run_folder_knows_when_it_is_whole(tmp_path: Path) -> None:
+    assert RunFolder(tmp_path, "x").state() == (None, "")
