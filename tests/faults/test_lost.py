@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import filelock
 import pytest
@@ -449,3 +450,52 @@ def test_a_small_dev_shm(tmp_path: Path, rendered_here: bytes, size: str, seen: 
     assert (IN_PROCESS if seen else "rendering the rest in this process") in done.stderr
     (file,) = (tmp_path / "small" / "runs").glob("*/scores.safetensors")
     assert file.read_bytes() == rendered_here
+
+
+# ------------------------------------------------------------------------------------------------------------- Ctrl-C
+
+COMMAND = "print('here', flush=True)\nfrom tta_bench.cli.main import main\nmain()"
+
+
+def interrupted(home: Path, *delays: float) -> tuple[int, str]:
+    """Counted from the first line of the script: what comes before is Python's own."""
+    environment = {**os.environ, "TTABENCH_HOME": str(home), "TOY_DELAY": "0.02"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *QUICK],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    for delay in delays:
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=PATIENCE)[1]
+    return process.returncode, err
+
+
+def check_interrupted(code: int, err: str) -> None:
+    assert code == 130, (code, err)
+    assert "Traceback" not in err
+    assert [line for line in err.splitlines() if line.startswith("ttabench: ")] in (
+        ["ttabench: interrupted"],
+        ["ttabench: interrupted: the same command goes on from where it was"],
+        ["ttabench: interrupted: the same command goes on from where it was", "ttabench: interrupted"],
+    )
+
+
+@pytest.mark.parametrize("delays", [(0.03,), (0.1,), (0.4,), (0.9,), (0.05, 0.01), (1.5, 0.0), (1.5, 0.01)])
+def test_interrupted_early_or_twice(tmp_path: Path, delays: tuple[float, ...]) -> None:
+    check_interrupted(*interrupted(tmp_path, *delays))
+
+
+@pytest.mark.slow
+def test_interrupted_at_random_moments(tmp_path: Path) -> None:
+    random = Random(0)
+    for _ in range(20):
+        check_interrupted(*interrupted(tmp_path, random.uniform(0.02, 1.0)))
+    for _ in range(20):
+        check_interrupted(*interrupted(tmp_path, random.uniform(0.02, 2.0), random.uniform(0.0, 0.05)))
