@@ -52,11 +52,14 @@ def invoke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         monkeypatch.setattr(sys, "argv", ["ttabench", *map(str, arguments)])
         monkeypatch.setenv("COLUMNS", "200")
         capsys.readouterr()
-        code = 0
+        code, on_interrupt, on_unraisable = 0, signal.getsignal(signal.SIGINT), sys.unraisablehook
         try:
             cli.main()
         except SystemExit as exit_:
             code = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+        finally:  # a process that the command has for itself ends here
+            signal.signal(signal.SIGINT, on_interrupt)
+            sys.unraisablehook = on_unraisable
         out, err = capsys.readouterr()
         return Result(code, out, err)
 

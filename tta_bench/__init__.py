@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import pluggy
-
+TYPE_CHECKING = False  # as in typing; nothing at all is imported before the command looks after Ctrl-C
 if TYPE_CHECKING:
+    from typing import Any
+
+    import pluggy
+
     from tta_bench.api import grid, load_results, run
     from tta_bench.records import Results, RunRecord
     from tta_bench.runs.bench import Bench
 
     __version__: str
-
-hookimpl = pluggy.HookimplMarker("ttabench")
+    hookimpl: pluggy.HookimplMarker
 
 __all__ = ["Bench", "Results", "RunRecord", "__version__", "grid", "hookimpl", "load_results", "run"]
 
@@ -33,6 +33,11 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("ttabench")
+    if name == "hookimpl":
+        import pluggy
+
+        marker = globals()["hookimpl"] = pluggy.HookimplMarker("ttabench")
+        return marker
     if name not in _LAZY:
         raise AttributeError(f"module 'tta_bench' has no attribute '{name}'")
     from importlib import import_module

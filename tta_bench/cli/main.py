@@ -1,87 +1,78 @@
-"""The command line. Nothing heavy is imported before a command needs it: `--help` answers at once."""
+"""Where the command begins. Imports next to nothing, so that Ctrl-C is looked after before anything else happens."""
 
 from __future__ import annotations
 
-import io
 import os
+import signal
 import sys
-from collections.abc import Callable
-from typing import Annotated
 
-import typer
-from typer.exceptions import TyperException
-from typer.main import get_command
+TYPE_CHECKING = False  # as in typing, which takes longer to import than all of this
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
-from tta_bench import __version__
-from tta_bench.cli import captions, check, data, pack, results, run
-from tta_bench.cli.options import Command, complain, configured
-from tta_bench.errors import TTABenchError
-
-HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-
-app = typer.Typer(
-    help="Benchmark multi-label test-time adaptation of vision-language models.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings=HELP_NAMES,
-)
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run.run,
-    "leaderboard": results.leaderboard,
-    "show": results.show,
-    "list": check.list_,
-    "check": check.check,
-    "doctor": check.doctor,
-    "preview": check.preview,
-}
-for name, command in COMMANDS.items():
-    app.command(name, cls=Command)(command)
-app.add_typer(data.app, name="data")
-app.add_typer(pack.app, name="pack")
-app.add_typer(captions.app, name="captions")
-
-
-@app.callback(invoke_without_command=True)
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
-) -> None:
-    if version:
-        typer.echo(f"ttabench {__version__}")
-        raise typer.Exit
-    _ = debug  # read from the command line in main(), so that it works behind the command's name too
+INTERRUPTED = 130
+SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
 def main() -> None:
-    """Entry point: errors that a user can mend become one line and an exit code."""
-    # Two OpenMP threads that spin for each other on a busy machine encode twenty times slower; sleeping ones don't.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # must stand before torch is imported
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without ± should not lose the whole table for it
-    debug = "--debug" in sys.argv
-    arguments = [a for a in sys.argv[1:] if a != "--debug"]
-    asks = {"-h", "--help", "--version"} & set(arguments)  # that must work with a broken ttabench.toml too
+    """Entry point. Ctrl-C ends it with one line at any moment, and a second one at once."""
+    interrupts = Interrupts()
+    interrupts.listen()
     try:
-        defaults = {} if asks else configured(get_command(app))
-        sys.exit(app(arguments, prog_name="ttabench", standalone_mode=False, default_map=defaults))
-    except TyperException as error:  # what the parser of the command line refuses
-        if type(error).__name__ != "NoArgsIsHelpError":  # then the help has been shown
-            complain(error.format_message())
-        sys.exit(error.exit_code)
-    except typer.Abort:
-        complain("interrupted")
-        sys.exit(130)
-    except TTABenchError as error:
-        if debug:
-            raise
-        complain(str(error), error.several_lines)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:  # `ttabench … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except Exception as error:
-        if debug:
-            raise
-        complain(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
-        sys.exit(1)
+        from tta_bench.cli.app import command
+
+        command()
+    except KeyboardInterrupt:
+        interrupts.leave()
+    finally:
+        interrupts.over = True
+
+
+class Interrupts:
+    """What Ctrl-C does. The first time it unwinds the command, as usual in Python. A second time, or while modules are
+    imported (some swallow it or turn it into other errors), or when all is done, there is nothing to wait for: the
+    files are such that even kill -9 does no harm."""
+
+    def __init__(self) -> None:
+        self.over = False  # the command has ended, the process not yet
+        self._heard = False
+        self._owner = os.getpid()
+
+    def listen(self) -> None:
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return  # a job in the background ignores it; or somebody has a handler of their own
+        try:
+            signal.signal(signal.SIGINT, self._hear)
+        except ValueError:  # not the main thread
+            return
+        sys.unraisablehook = self._unraisable
+
+    def _hear(self, _: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._owner:  # a forked worker: its parent speaks
+            os._exit(INTERRUPTED)
+        if self._heard or self.over or _importing(frame):
+            self.leave()
+        self._heard = True
+        raise KeyboardInterrupt
+
+    def _unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Raised where Python can't pass it on, for example in a destructor: it would be printed at length and lost."""
+        if unraisable.exc_type is KeyboardInterrupt:
+            self.leave()
+        sys.__unraisablehook__(unraisable)
+
+    def leave(self) -> NoReturn:
+        try:
+            os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + b"ttabench: interrupted\n")
+            sys.stdout.flush()  # may be closed, or interrupted in the middle of writing
+        finally:
+            os._exit(INTERRUPTED)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
+            return True
+        frame = frame.f_back
+    return False

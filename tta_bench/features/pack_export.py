@@ -6,12 +6,14 @@ written straight from the store's files: a pack may be larger than the memory.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -64,10 +66,13 @@ def export(
         encoded.ensure(range(len(dataset)), reporter)
         entries[recipe.name] = encoded.entry
     samples = [dataset[i] for i in range(len(dataset))]
-    tensors: dict[str, Array] = {"labels": np.stack([sample.labels for sample in samples]).astype(np.int8)}
+    tensors: dict[str, Array | Stored] = {"labels": np.stack([sample.labels for sample in samples]).astype(np.int8)}
     for name, entry in entries.items():
-        features = _stored(entry)  # [N, V, D]
-        tensors |= {"image": features[:, 0]} if name == Original().name else {f"views/{name}": features}
+        images, views, dim = entry.shape
+        if name == Original().name:  # one view
+            tensors["image"] = Stored(entry, (images, dim))
+        else:
+            tensors[f"views/{name}"] = Stored(entry, (images, views, dim))
     for prompt in prompts:
         tensors[f"text/{prompt.name}"] = prompt.encode(backbone)[0].cpu().numpy()  # [C, P, D]
     metadata = {
@@ -81,7 +86,7 @@ def export(
         "prompt_texts": json.dumps({prompt.name: prompt.texts for prompt in prompts}),
         "provenance": json.dumps(_provenance(dataset, backbone, encoding, seed) | dict(notes or {})),
     }
-    _write(file, tensors, metadata)
+    _write(file, tensors, metadata, reporter)
     return Pack(file)
 
 
@@ -97,34 +102,68 @@ def _provenance(dataset: Dataset, backbone: Backbone, encoding: EncodingOptions,
     }
 
 
-def _stored(entry: Entry) -> Array:
-    """All features of an entry as they are on disk, [N, V, D]."""
-    return np.memmap(entry.folder / "features.bin", dtype=entry.key.dtype, mode="r", shape=entry.shape)
+@dataclass(frozen=True)
+class Stored:
+    """All features of an entry as they are on disk, which may be more than the memory holds."""
+
+    entry: Entry
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.entry.key.dtype)
 
 
-def _write(file: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+def _write(file: Path, tensors: Mapping[str, Array | Stored], metadata: Mapping[str, str], reporter: Reporter) -> None:
     """A safetensors file: length of the header, header, the tensors' bytes without gaps."""
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))  # so that all are aligned
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))  # so that all are aligned
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, array in ordered:
-        start, end = end, end + array.nbytes
+        start, end = end, end + int(np.prod(array.shape)) * array.dtype.itemsize
         kind = SAFETENSORS_TYPES[array.dtype.name]
         header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with disk_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, unfinished = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    with disk_errors(file), _replacing(file, reporter) as output:
+        output.write(len(text).to_bytes(8, "little") + text)
+        for _, array in ordered:
+            if isinstance(array, Stored):
+                output.writelines(array.entry.stored())
+            else:
+                output.write(np.ascontiguousarray(array).data.cast("B"))
+
+
+@contextmanager
+def _replacing(file: Path, reporter: Reporter) -> Iterator[BinaryIO]:
+    """A file that takes the place of `file` when it is complete. Until then it has one name, and the lock on it is
+    its writer's: what a kill leaves, the next writer overwrites; a second writer waits."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    with _locked(unfinished, lambda: reporter.line(f"another process is writing {file}: waiting for it")) as output:
         try:
-            os.fchmod(descriptor, 0o644)
-            with os.fdopen(descriptor, "wb") as output:
-                output.write(len(text).to_bytes(8, "little") + text)
-                for _, array in ordered:
-                    output.write(np.ascontiguousarray(array).data.cast("B"))
-                output.flush()
-                os.fsync(output.fileno())
-            Path(unfinished).replace(file)
+            output.truncate(0)
+            yield output
+            output.flush()
+            os.fsync(output.fileno())
+            unfinished.replace(file)
         except BaseException:
-            Path(unfinished).unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             raise
+
+
+def _locked(path: Path, wait: Callable[[], None]) -> BinaryIO:
+    """The file of that name, open for writing, and nobody else's as long as it is open."""
+    while True:
+        output = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "wb")
+        try:
+            fcntl.flock(output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            wait()
+            fcntl.flock(output, fcntl.LOCK_EX)
+        try:
+            if os.path.samestat(os.fstat(output.fileno()), path.stat()):
+                return output
+        except FileNotFoundError:
+            pass
+        output.close()  # its writer has finished: the file has another name now, and must not be touched

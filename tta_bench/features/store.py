@@ -3,7 +3,7 @@
 An entry is one (dataset, backbone, recipe, seed). Its folder holds
 
     meta.json       the parts of the key, readable, and the shape
-    features.bin    [N, V, D], written block by block with pwrite, read through a memory map
+    features.bin    [N, V, D], written block by block with pwrite, read with pread
     journal.txt     one line "block crc32" for each block that is complete on disk
 
 A block is a run of neighbouring images on a fixed grid, so what a block contains never depends on who asked for it; a
@@ -111,7 +111,7 @@ class Entry:
         self.damaged = 0  # blocks found with a wrong checksum, and so to be encoded again
         self._dtype = np.dtype(key.dtype)
         self._verified: set[int] = set()
-        self._map: np.memmap[Any, Any] | None = None
+        self._file: Descriptor | None = None  # for reading
 
     # ------------------------------------------------------------------------------------------------ blocks
 
@@ -176,12 +176,44 @@ class Entry:
         """Features of image i as unit-norm float32, [V, D]."""
         if i // self.images_per_block not in self._verified:
             raise StoreError(f"{self.folder}: image {i} is not encoded yet")
-        if self._map is None:
-            self._map = np.memmap(self.folder / "features.bin", dtype=np.uint8, mode="r")  # its end may be cut off
         _, views, dim = self.shape
         size = views * dim * self._dtype.itemsize
-        rows = self._map[i * size : (i + 1) * size].view(self._dtype).astype(np.float32)  # a copy
+        rows = np.frombuffer(self._bytes(i * size, size), self._dtype).astype(np.float32)  # a copy
         return torch.nn.functional.normalize(torch.from_numpy(rows).view(views, dim), dim=-1)
+
+    def stored(self) -> Iterator[bytes]:
+        """All features as they are on disk, [N, V, D], block by block."""
+        for block in range(-(-self.shape[0] // self.images_per_block)):
+            yield self._bytes(*self._span(block))
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        """Not through a memory map: a file that becomes shorter would end the process with SIGBUS."""
+        try:
+            if self._file is None:
+                self._file = Descriptor(self.folder / "features.bin")
+            content = os.pread(self._file.number, size, offset)
+        except OSError as error:
+            raise self._lost(error.strerror or str(error)) from error
+        if len(content) != size:
+            raise self._lost("the file is shorter than it was")
+        return content
+
+    def _lost(self, reason: str) -> StoreError:
+        self._verified.clear()
+        return StoreError(
+            f"{self.folder}: features.bin can't be read ({reason}); the same command encodes again what is missing"
+        )
+
+
+class Descriptor:
+    """A file open for reading, closed when nobody holds it any more."""
+
+    def __init__(self, file: Path) -> None:
+        self.number = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
 
 
 class Writer:
@@ -231,7 +263,7 @@ class Writer:
             os.write(self._journal, b"".join(self._lines))
             os.fsync(self._journal)
         self.entry._verified.update(self._pending)
-        self.entry._map = None  # the file may have grown
+        self.entry._file = None  # it may be another file now; the old one is closed when nobody holds it
         self._lines, self._pending = [], []
 
 

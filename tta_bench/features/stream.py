@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
-from tta_bench.features.encoding import render
+from tta_bench.features.rendering import render
 from tta_bench.features.source import StoredViews
 from tta_bench.interfaces import Dataset, Observation
 from tta_bench.system.text import counted

@@ -5,25 +5,22 @@ Making a `Bench` is quick: torch is imported when a run needs it, which one that
 
 from __future__ import annotations
 
-import shutil
+import dataclasses
 import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import filelock
-
-from tta_bench import records
 from tta_bench.errors import BackboneChanged, UnknownName, UsageError
 from tta_bench.features.options import EncodingOptions
 from tta_bench.plugins import Registry, default_registry
 from tta_bench.records import RunRecord
 from tta_bench.runs import known
+from tta_bench.runs.folder import RunFolder
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import config, paths
 from tta_bench.system.code import Origin, blamed, origin_of
-from tta_bench.system.files import disk_errors
 from tta_bench.system.progress import Quiet, Reporter, Terminal
 
 if TYPE_CHECKING:
@@ -203,8 +200,6 @@ class Bench:
 
     def prepare(self, spec: RunSpec) -> Run:
         """The run with all that it needs, before anything is encoded."""
-        from dataclasses import replace
-
         from tta_bench.runs.run import Run
 
         configured = self.configure(spec)
@@ -215,7 +210,7 @@ class Bench:
         source.check(method, recipes)
         second = method.second_backbone()
         # A reward model reads the words, whatever context the student starts from.
-        rewarding = replace(spec, backbone=second or "", weights=None, prompt="photo")
+        rewarding = dataclasses.replace(spec, backbone=second or "", weights=None, prompt="photo")
         return Run(
             spec=spec,
             configured=configured,
@@ -247,21 +242,29 @@ class Bench:
         began = time.time_ns()
         run = self.prepare(spec)
         stamps = known.stamps(spec, run, began)
-        folder = self.runs / run.run_id
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(self.runs / f".{folder.name}.lock"):  # a second process waits and then finds the record
-            done = (folder / "run.json").exists()
-            damage = records.damage(folder) if done and not force else ""
-            if damage:
-                self.reporter.warn(f"{damage}: running again")
-            if force or damage:
-                shutil.rmtree(folder)
-                folder.mkdir()
-            already = done and not force and not damage
-            record = records.load(folder) if already else run.execute(folder, self.checkpoint_seconds, self.reporter)
+        folder = RunFolder(self.runs, run.run_id)
+        record, _ = (None, "") if force or folder.untidy else folder.state()  # without a lock: it may be read-only
+        already = record is not None
+        if record is None:
+            record, already = self._locked(folder, run, force)
         known.remember(self.home, spec, self._surroundings(spec), run.run_id, stamps)
         return self._found(record) if already else Outcome(record, already)
+
+    def _locked(self, folder: RunFolder, run: Run, force: bool) -> Outcome:
+        """A second process waits, and then finds the record."""
+        with folder.locked(lambda: self.reporter.line(f"another process is running {run.run_id}: waiting for it")):
+            folder.recover()
+            record, damage = folder.state()
+            if record is not None and not force:
+                folder.tidy()
+                return Outcome(record, True)
+            if damage and not force:
+                self.reporter.warn(f"{damage}: running again")
+            replacing = force or bool(damage)
+            record = run.execute(folder.begin(replacing), self.checkpoint_seconds, self.reporter)
+            if replacing:
+                folder.publish()
+            return Outcome(dataclasses.replace(record, folder=folder.final), False)
 
     def _found(self, record: RunRecord) -> Outcome:
         """What makes the numbers mean less than they seem to is said again when they are shown again."""

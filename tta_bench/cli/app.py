@@ -1,0 +1,87 @@
+"""The command line. Nothing heavy is imported before a command needs it: `--help` answers at once."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+from typer.main import get_command
+
+from tta_bench import __version__
+from tta_bench.cli import captions, check, data, pack, results, run
+from tta_bench.cli.options import Command, complain, configured
+from tta_bench.errors import TTABenchError
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(
+    help="Benchmark multi-label test-time adaptation of vision-language models.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings=HELP_NAMES,
+)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run.run,
+    "leaderboard": results.leaderboard,
+    "show": results.show,
+    "list": check.list_,
+    "check": check.check,
+    "doctor": check.doctor,
+    "preview": check.preview,
+}
+for name, function in COMMANDS.items():
+    app.command(name, cls=Command)(function)
+app.add_typer(data.app, name="data")
+app.add_typer(pack.app, name="pack")
+app.add_typer(captions.app, name="captions")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"ttabench {__version__}")
+        raise typer.Exit
+    _ = debug  # read from the command line in command(), so that it works behind the command's name too
+
+
+def command() -> None:
+    """What the command line asks for: errors that a user can mend become one line and an exit code."""
+    # Two OpenMP threads that spin for each other on a busy machine encode twenty times slower; sleeping ones don't.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # must stand before torch is imported
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ± should not lose the whole table for it
+    debug = "--debug" in sys.argv
+    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    asks = {"-h", "--help", "--version"} & set(arguments)  # that must work with a broken ttabench.toml too
+    try:
+        defaults = {} if asks else configured(get_command(app))
+        sys.exit(app(arguments, prog_name="ttabench", standalone_mode=False, default_map=defaults))
+    except TyperException as error:  # what the parser of the command line refuses
+        if type(error).__name__ != "NoArgsIsHelpError":  # then the help has been shown
+            complain(error.format_message())
+        sys.exit(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        complain("interrupted")
+        sys.exit(130)
+    except TTABenchError as error:
+        if debug:
+            raise
+        complain(str(error), error.several_lines)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `ttabench … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:
+        if debug:
+            raise
+        complain(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
+        sys.exit(1)

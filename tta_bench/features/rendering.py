@@ -1,0 +1,152 @@
+"""Views rendered ahead by worker processes, as long as there is shared memory for them; otherwise in this process.
+
+What workers hand over lies in /dev/shm, which is 64 MB in many containers. A worker that finds no room there says so:
+left to torch, its queue prints a traceback and drops the block, for which the reader waits for ever. One that dies is
+noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from tta_bench.errors import TTABenchError
+from tta_bench.interfaces import Dataset, Preprocess, ViewRecipe
+from tta_bench.system.progress import Reporter
+
+FEW_BLOCKS = 4  # starting workers takes longer than rendering these
+PREFETCH = 2  # blocks per worker that wait to be encoded
+STUCK_SECONDS = 900.0  # that no block takes: a worker that gives none for so long will give none at all
+SHARED_MEMORY = Path("/dev/shm")
+PIXEL_BYTES = 4
+QUEUES = 2**17  # bytes for the semaphores of the queues, a page each
+
+
+class WorkersLost(Exception):
+    """Worker processes can't go on; this process can."""
+
+
+class NoRoom:
+    """In place of a block's pixels: shared memory is full."""
+
+
+class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
+    """One item = the pixels of one block; an error travels as a value, so that its message stays one line."""
+
+    def __init__(
+        self, dataset: Dataset, work: Sequence[range], recipe: ViewRecipe, seed: int, preprocess: Preprocess
+    ) -> None:
+        self.dataset, self.work, self.recipe, self.seed, self.preprocess = dataset, work, recipe, seed, preprocess
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+    def __getitem__(self, job: int) -> Tensor | TTABenchError | NoRoom:
+        try:
+            rendered = self.pixels(job)
+        except TTABenchError as error:
+            return error
+        try:
+            rendered.share_memory_()  # type: ignore[no-untyped-call]  # in the queue's thread nobody could catch it
+        except (RuntimeError, OSError):
+            return NoRoom()
+        return rendered
+
+    def pixels(self, job: int) -> Tensor:
+        return torch.cat([render(self.dataset, i, self.recipe, self.seed, self.preprocess) for i in self.work[job]])
+
+    def from_here(self, start: int) -> Iterator[Tensor]:
+        """Pixels [images * V, 3, S, S] of the blocks from `start` on, rendered in this process."""
+        return (self.pixels(job) for job in range(start, len(self)))
+
+    def from_workers(self, workers: int) -> Iterator[Tensor]:
+        """The same of all blocks. Raises `WorkersLost`, and what torch raises wherever this process may be when a
+        worker dies: `is_loss` knows it."""
+        loader = DataLoader(
+            self,
+            batch_size=None,
+            shuffle=False,
+            num_workers=workers,
+            prefetch_factor=PREFETCH,
+            timeout=STUCK_SECONDS,
+            worker_init_fn=_quiet,
+        )
+        refusal = ""
+        with _unraisable_ignored():  # torch takes down what it has not put up, and says so at length
+            try:
+                iterator = iter(loader)
+            except OSError as error:  # no process, no semaphore, no descriptor
+                refusal = error.strerror or str(error)
+        if refusal:
+            raise WorkersLost(f"worker processes can't be started ({refusal})")
+        for rendered in iterator:
+            if isinstance(rendered, NoRoom):
+                raise WorkersLost(f"{SHARED_MEMORY} is full")
+            if isinstance(rendered, TTABenchError):
+                raise rendered
+            yield rendered
+
+    def usable(self, workers: int, reporter: Reporter) -> int:
+        """How many workers to start: none for a few blocks, or if what they render ahead would not fit."""
+        if workers == 0 or len(self) <= FEW_BLOCKS:
+            return 0
+        free = free_shared_memory()
+        images = max(len(block) for block in self.work)
+        block = images * self.recipe.count * 3 * self.preprocess.size**2 * PIXEL_BYTES
+        needed = QUEUES + block * min(len(self), PREFETCH * workers + 1)  # and the one that is being encoded
+        if free is None or needed <= free:
+            return workers
+        reporter.line(
+            f"{SHARED_MEMORY} has {free / 1e6:,.0f} MB left where {workers} workers need {needed / 1e6:,.0f} MB: "
+            "rendering in this process"
+        )
+        return 0
+
+
+def is_loss(error: Exception) -> bool:
+    """Whether it says that workers are lost. torch raises RuntimeError from its handler of SIGCHLD, anywhere."""
+    text = str(error)
+    return isinstance(error, WorkersLost) or text.startswith(("DataLoader worker", "DataLoader timed out"))
+
+
+def loss(error: Exception) -> str:
+    return str(error) if isinstance(error, WorkersLost) else "a worker process died or is stuck (out of memory?)"
+
+
+def free_shared_memory() -> int | None:
+    """Bytes; None where there is no such folder."""
+    try:
+        status = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize
+
+
+@contextmanager
+def _unraisable_ignored() -> Iterator[None]:
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _quiet(_: int) -> None:
+    """In a worker: the parent sees how it ends and speaks for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGBUS, signal.SIG_DFL)
+
+
+def render(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, preprocess: Preprocess) -> Tensor:
+    """Pixels [V, 3, S, S] of one image."""
+    sample = dataset[index]
+    return recipe.render(sample.image, sample.id, seed, preprocess)
