@@ -19,6 +19,7 @@ from tta_bench.errors import BadData, UsageError
 from tta_bench.system import record_form as form
 from tta_bench.system.described import described
 from tta_bench.system.files import digest, file_digest, write_atomically
+from tta_bench.system.tensors import read_tensors
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def damage(folder: Path) -> str:
 
 def load_scores(record: RunRecord) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:
     """Scores [N, C], labels [N, C] and ids, in stream order."""
-    tensors, metadata = _tensors(record, SCORES)
+    tensors, metadata = read_tensors(_folder(record) / SCORES, record.files.get(SCORES))
     try:
         return tensors["scores"], tensors["labels"], list(json.loads(metadata["ids"]))
     except (KeyError, ValueError) as error:
@@ -214,23 +215,7 @@ def load_diagnostics(record: RunRecord) -> dict[str, np.ndarray[Any, Any]]:
     """One column [N] per diagnostic that the method reported."""
     if DIAGNOSTICS not in record.files and not (_folder(record) / DIAGNOSTICS).exists():
         return {}
-    return _tensors(record, DIAGNOSTICS)[0]
-
-
-def _tensors(record: RunRecord, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
-    """A file's arrays and its metadata, if it still is what the run wrote."""
-    from safetensors import safe_open
-
-    file = _folder(record) / name
-    try:
-        if name in record.files and file_digest(file) != record.files[name]:
-            raise BadData(f"{file} is not what was written")
-        with safe_open(file, framework="np") as content:
-            return {key: content.get_tensor(key) for key in content.keys()}, content.metadata() or {}  # noqa: SIM118
-    except BadData:
-        raise
-    except Exception as error:  # safetensors raises its own type, which is not exported
-        raise BadData(f"{file}: can't be read ({getattr(error, 'strerror', None) or error})") from error
+    return read_tensors(_folder(record) / DIAGNOSTICS, record.files.get(DIAGNOSTICS))[0]
 
 
 def _folder(record: RunRecord) -> Path:

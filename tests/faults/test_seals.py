@@ -488,6 +488,13 @@ def test_a_default_that_was_spelt_out_is_the_default() -> None:
     assert cells(record(), spelt) == {("tda", "toy"): (55.0, 2)}
 
 
+def test_the_order_of_the_own_seed_is_no_other_replicate(bench: Bench) -> None:
+    first = bench.run(SPEC).record
+    assert bench.run(dataclasses.replace(SPEC, order="shuffled:0")) == (first, True)
+    other = bench.run(dataclasses.replace(SPEC, order="shuffled:1"))
+    assert (other.already, other.record.order) == (False, "shuffled:1")
+
+
 def by(ttabench: str, torch: str, seed: int, **changes: object) -> RunRecord:
     versions = {"versions": {"ttabench": ttabench, "torch": torch}}
     return record(seed=seed, replicate=Identity({"seed": seed}), provenance=versions, **changes)  # type: ignore[arg-type]

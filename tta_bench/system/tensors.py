@@ -1,0 +1,27 @@
+"""Arrays in a safetensors file, read only if they are what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tta_bench.errors import BadData
+from tta_bench.system.files import file_digest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def read_tensors(file: Path, written: str | None) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    """A file's arrays and its metadata; `written` is its digest, where that is known."""
+    from safetensors import safe_open
+
+    try:
+        if written is not None and file_digest(file) != written:
+            raise BadData(f"{file} is not what was written")
+        with safe_open(file, framework="np") as content:
+            return {key: content.get_tensor(key) for key in content.keys()}, content.metadata() or {}  # noqa: SIM118
+    except BadData:
+        raise
+    except Exception as error:  # safetensors raises its own type, which is not exported
+        raise BadData(f"{file}: can't be read ({getattr(error, 'strerror', None) or error})") from error
