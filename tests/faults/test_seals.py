@@ -53,7 +53,7 @@ def interrupted(bench: Bench, spec: RunSpec = SPEC) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "_save", stop)
         with pytest.raises(Interrupted):
-            bench.run(spec, force=True)
+            bench.run(spec)
     (file,) = bench.runs.glob("*/checkpoint.pt")
     return file
 
