@@ -413,24 +413,6 @@ def test_a_worker_that_dies(
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.slow
-def test_a_worker_that_is_stuck(
-    toy_registry: Registry, tmp_path: Path, rendered_here: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parent, pixels = os.getpid(), rendering.Rendering.pixels
-
-    def stuck(self: rendering.Rendering, job: int) -> Tensor:
-        while os.getpid() != parent and job == 1:
-            time.sleep(0.1)
-        return pixels(self, job)
-
-    monkeypatch.setattr(rendering.Rendering, "pixels", stuck)
-    monkeypatch.setattr(rendering, "STUCK_SECONDS", 1.0)
-    scores, lines = with_workers(toy_registry, tmp_path / "stuck")
-    assert scores == rendered_here
-    assert any("is stuck" in line for line in lines)
-
-
 @root_only
 @pytest.mark.parametrize(("size", "seen"), [("60k", True), ("16k", False), ("60k", False)])
 def test_a_small_dev_shm(tmp_path: Path, rendered_here: bytes, size: str, seen: bool) -> None:
@@ -490,6 +472,42 @@ def check_interrupted(code: int, err: str) -> None:
 @pytest.mark.parametrize("delays", [(0.03,), (0.1,), (0.4,), (0.9,), (0.05, 0.01), (1.5, 0.0), (1.5, 0.01)])
 def test_interrupted_early_or_twice(tmp_path: Path, delays: tuple[float, ...]) -> None:
     check_interrupted(*interrupted(tmp_path, *delays))
+
+
+def test_interrupted_before_a_command_looks_after_it(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """typer ends with 130 and says nothing."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tta_bench.cli.run.registry", interrupt)
+    result = invoke(*QUICK)
+    assert result.code == 130
+    assert result.err.strip() == "ttabench: interrupted"
+
+
+def test_interrupted_in_a_terminal_with_workers(tmp_path: Path) -> None:
+    """Ctrl-C reaches the whole group of processes. Nobody waits for a worker that is in the middle of a block."""
+    environment = {**os.environ, "TTABENCH_HOME": str(tmp_path), "TOY_DELAY": "2"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *WORKERS],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + PATIENCE
+    while sum(file.read_bytes().count(b"\n") for file in (tmp_path / "store").glob("*/*/journal.txt")) < 1:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    began = time.monotonic()
+    err = process.communicate(timeout=PATIENCE)[1]
+    assert time.monotonic() - began < 10
+    check_interrupted(process.returncode, err)
 
 
 @pytest.mark.slow

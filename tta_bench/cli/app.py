@@ -15,7 +15,7 @@ from typer.main import get_command
 from tta_bench import __version__
 from tta_bench.cli import captions, check, data, pack, results, run
 from tta_bench.cli.options import Command, complain, configured
-from tta_bench.errors import TTABenchError
+from tta_bench.errors import Interrupted, TTABenchError
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
@@ -64,7 +64,10 @@ def command() -> None:
     asks = {"-h", "--help", "--version"} & set(arguments)  # that must work with a broken ttabench.toml too
     try:
         defaults = {} if asks else configured(get_command(app))
-        sys.exit(app(arguments, prog_name="ttabench", standalone_mode=False, default_map=defaults))
+        code = app(arguments, prog_name="ttabench", standalone_mode=False, default_map=defaults)
+        if code == Interrupted.exit_code:  # typer makes this of a KeyboardInterrupt, without a word
+            complain("interrupted")
+        sys.exit(code)
     except TyperException as error:  # what the parser of the command line refuses
         if type(error).__name__ != "NoArgsIsHelpError":  # then the help has been shown
             complain(error.format_message())

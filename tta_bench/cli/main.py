@@ -49,8 +49,8 @@ class Interrupts:
         sys.unraisablehook = self._unraisable
 
     def _hear(self, _: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._owner:  # a forked worker: its parent speaks
-            os._exit(INTERRUPTED)
+        if os.getpid() != self._owner:  # a forked worker: its parent hears it, too, and speaks
+            os._exit(0)
         if self._heard or self.over or _importing(frame):
             self.leave()
         self._heard = True

@@ -25,7 +25,6 @@ from tta_bench.system.progress import Reporter
 
 FEW_BLOCKS = 4  # starting workers takes longer than rendering these
 PREFETCH = 2  # blocks per worker that wait to be encoded
-STUCK_SECONDS = 900.0  # that no block takes: a worker that gives none for so long will give none at all
 SHARED_MEMORY = Path("/dev/shm")
 PIXEL_BYTES = 4
 QUEUES = 2**17  # bytes for the semaphores of the queues, a page each
@@ -77,9 +76,8 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
             shuffle=False,
             num_workers=workers,
             prefetch_factor=PREFETCH,
-            timeout=STUCK_SECONDS,
             worker_init_fn=_quiet,
-        )
+        )  # no timeout: without one, torch looks every 5 s whether its workers live
         refusal = ""
         with _unraisable_ignored():  # torch takes down what it has not put up, and says so at length
             try:
@@ -115,11 +113,11 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
 def is_loss(error: Exception) -> bool:
     """Whether it says that workers are lost. torch raises RuntimeError from its handler of SIGCHLD, anywhere."""
     text = str(error)
-    return isinstance(error, WorkersLost) or text.startswith(("DataLoader worker", "DataLoader timed out"))
+    return isinstance(error, WorkersLost) or text.startswith("DataLoader worker")
 
 
 def loss(error: Exception) -> str:
-    return str(error) if isinstance(error, WorkersLost) else "a worker process died or is stuck (out of memory?)"
+    return str(error) if isinstance(error, WorkersLost) else "a worker process died (out of memory?)"
 
 
 def free_shared_memory() -> int | None:
@@ -141,8 +139,8 @@ def _unraisable_ignored() -> Iterator[None]:
 
 
 def _quiet(_: int) -> None:
-    """In a worker: the parent sees how it ends and speaks for it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a worker: the parent sees how it ends and speaks for it. Ctrl-C in a terminal reaches all of them at once."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     signal.signal(signal.SIGBUS, signal.SIG_DFL)
 
 
