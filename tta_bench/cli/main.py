@@ -26,7 +26,7 @@ def main() -> None:
     except KeyboardInterrupt:
         interrupts.leave()
     finally:
-        interrupts.over = True
+        interrupts.end()
 
 
 class Interrupts:
@@ -47,6 +47,13 @@ class Interrupts:
         except ValueError:  # not the main thread
             return
         sys.unraisablehook = self._unraisable
+
+    def end(self) -> None:
+        """The command has ended. Who has been heard needs no second answer: while Python takes itself apart, its own
+        handler is gone, and the signal would kill the process in mid-word."""
+        self.over = True
+        if self._heard:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def _hear(self, _: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:  # a forked worker: its parent hears it, too, and speaks
