@@ -465,7 +465,6 @@ def check_interrupted(code: int, err: str) -> None:
     assert [line for line in err.splitlines() if line.startswith("ttabench: ")] in (
         ["ttabench: interrupted"],
         ["ttabench: interrupted: the same command goes on from where it was"],
-        ["ttabench: interrupted: the same command goes on from where it was", "ttabench: interrupted"],
     )
 
 

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from tta_bench import __version__
 from tta_bench.cli import captions, check, data, pack, results, run
+from tta_bench.cli.main import INTERRUPTED, say_once
 from tta_bench.cli.options import Command, complain, configured
 from tta_bench.errors import Interrupted, TTABenchError
 
@@ -66,15 +67,18 @@ def command() -> None:
         defaults = {} if asks else configured(get_command(app))
         code = app(arguments, prog_name="ttabench", standalone_mode=False, default_map=defaults)
         if code == Interrupted.exit_code:  # typer makes this of a KeyboardInterrupt, without a word
-            complain("interrupted")
+            say_once(lambda: complain("interrupted"))
         sys.exit(code)
     except TyperException as error:  # what the parser of the command line refuses
         if type(error).__name__ != "NoArgsIsHelpError":  # then the help has been shown
             complain(error.format_message())
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        complain("interrupted")
-        sys.exit(130)
+        say_once(lambda: complain("interrupted"))
+        sys.exit(INTERRUPTED)
+    except Interrupted:
+        say_once(lambda: complain(str(Interrupted())))
+        sys.exit(INTERRUPTED)
     except TTABenchError as error:
         if debug:
             raise

@@ -8,6 +8,7 @@ import sys
 
 TYPE_CHECKING = False  # as in typing, which takes longer to import than all of this
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
     from typing import NoReturn
 
@@ -75,6 +76,17 @@ class Interrupts:
             sys.stdout.flush()  # may be closed, or interrupted in the middle of writing
         finally:
             os._exit(INTERRUPTED)
+
+
+def say_once(say: Callable[[], None]) -> None:
+    """Says that it was interrupted. Another Ctrl-C comes before that, and speaks instead, or after it, and is still."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        say()
+        if isinstance(getattr(signal.getsignal(signal.SIGINT), "__self__", None), Interrupts):
+            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _importing(frame: FrameType | None) -> bool:
