@@ -58,6 +58,10 @@ class PluginError(TTABenchError):
     """A plugin can't be loaded or breaks the interface."""
 
 
+class Raised(Exception):
+    """What a plugin raised in a process of its own, in one line with the place in its author's file."""
+
+
 class BackboneChanged(PluginError):
     """A method has left the backbone other than it was: whatever it encodes from now on would be wrong."""
 

@@ -12,7 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -68,10 +68,15 @@ class Registry:
         files: loose plugin files (`--plugin FILE.py`), loaded at once: who names a file wants to hear of its errors.
         without: names to leave out (`--no-plugin NAME`): a distribution, an entry point or a plain name.
         only: outside distributions or entry points to admit (`TTABENCH_PLUGINS`, comma-separated); None admits all.
+        ask: who tells what a loose file offers; by default it is loaded, and asked itself.
     """
 
     def __init__(
-        self, files: Sequence[Path] = (), without: Sequence[str] = (), only: Sequence[str] | None = None
+        self,
+        files: Sequence[Path] = (),
+        without: Sequence[str] = (),
+        only: Sequence[str] | None = None,
+        ask: Callable[[Path], list[tuple[Kind, str]]] | None = None,
     ) -> None:
         self.warnings: list[str] = []
         self._manager = pluggy.PluginManager("ttabench")
@@ -83,7 +88,7 @@ class Registry:
         seen = {label for p in self._plugins for label in _labels(p)}
         self._plugins = [p for p in self._plugins if self._admitted(p)]
         for file in {file.resolve(): file for file in files}.values():
-            self._plugins += self._loose(Path(file))
+            self._plugins += self._loose(Path(file), ask)
         for name in sorted(self._without - seen):
             self.warnings.append(f"--no-plugin {name}: there is no such plugin")
 
@@ -175,8 +180,11 @@ class Registry:
     def _imported(self, plugin: Plugin) -> ModuleType:
         if plugin.distribution == BUILT_IN:
             return importlib.import_module(plugin.module)
-        with loading.freshly(plugin.module.partition(".")[0]):
-            module = importlib.import_module(plugin.module)
+        if not plugin.distribution:
+            module = loading.load_file(plugin.module, Path(plugin.origin))
+        else:
+            with loading.freshly(plugin.module.partition(".")[0]):
+                module = importlib.import_module(plugin.module)
         self._sources[plugin.module] = loading.source_digest(plugin.module)
         return module
 
@@ -242,12 +250,20 @@ class Registry:
             return False
         return self._only is None or plugin.distribution == BUILT_IN or bool(self._only & _labels(plugin))
 
-    def _loose(self, file: Path) -> list[Plugin]:
+    def _loose(self, file: Path, ask: Callable[[Path], list[tuple[Kind, str]]] | None) -> list[Plugin]:
         if not file.is_file():
             raise UsageError(f"--plugin {file}: no such file")
         module_name = f"ttabench_loose_{file.stem}_{digest(str(file.resolve()))[:8]}"  # two files may share a name
         if file.suffix != ".py":
             raise UsageError(f"--plugin {file}: not a Python file")
+        offers = self._offers_of(file, module_name) if ask is None else ask(file)
+        if not offers:
+            raise PluginError(
+                f"--plugin {file}: no hook found. Write @hookimpl def ttabench_methods(): return [MyMethod]"
+            )
+        return [Plugin(kind, name, module_name, str(file), "") for kind, name in offers]
+
+    def _offers_of(self, file: Path, module_name: str) -> list[tuple[Kind, str]]:
         try:
             module = loading.load_file(module_name, file)
             self._sources[module_name] = loading.source_digest(module_name)
@@ -256,14 +272,7 @@ class Registry:
             raise
         except BaseException as error:
             raise PluginError(f"--plugin {file} can't be loaded: {_one_line(error, file)}") from error
-        plugins = [
-            Plugin(kind, cls.name, module_name, str(file), "") for kind in KINDS for cls in self._offers(kind, module)
-        ]
-        if not plugins:
-            raise PluginError(
-                f"--plugin {file}: no hook found. Write @hookimpl def ttabench_methods(): return [MyMethod]"
-            )
-        return plugins
+        return [(kind, cls.name) for kind in KINDS for cls in self._offers(kind, module)]
 
     # ------------------------------------------------------------------------------------------------ health
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from torch import Tensor
 
+import tta_bench
 from tests.conftest import TOY, Invoke
 from tta_bench import records
+from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.plugins import Registry
+from tta_bench.runs.bench import Bench
 
 METHOD = '''"""A method."""
 from dataclasses import dataclass
@@ -244,8 +251,9 @@ def test_finish_is_called_once(invoke: Invoke, home: Path, tmp_path: Path, monke
     finish = "def finish(self, outputs):\n        print('finish', len(outputs))\n        return outputs[:, 0]"
     source = METHOD.replace("SCORES", "self.task.text @ x.image")
     plugin.write_text(source.replace("\n\n@hookimpl", f"\n\n    {finish}\n\n\n@hookimpl"))
-    result = invoke("run", "-m", "mine", "--plugin", str(plugin), *TOYS)
-    assert result.out.count("finish 24") == result.out.count("finish") == 1
+    assert invoke("run", "-m", "mine", "--plugin", str(plugin), *TOYS).code == 0
+    (log,) = (home / "runs").glob("*/log.txt")
+    assert log.read_text() == "finish 24\n"
 
 
 def test_an_edited_view_recipe_is_rendered_again(invoke: Invoke, home: Path, tmp_path: Path) -> None:
@@ -276,25 +284,32 @@ def test_a_setting_of_one_method_may_name_it(invoke: Invoke, home: Path) -> None
     assert records.load_all(home / "runs")[0][0].hyper_parameters["shots"] == 2
 
 
-POISON = """
-    def start(self, task):
+@dataclass
+class Poison(Method):
+    """An instance runs in the caller's process, where it can reach the backbone."""
+
+    name: ClassVar[str] = "poison"
+    tower: str = "projection"
+
+    def start(self, task: Task) -> None:
         self.task = task
-        backbone = task.encode_texts._encode.__self__
-        backbone.TOWER.mul_(0.5).add_(0.1)
-"""
+        backbone = task.encode_texts._encode.__self__  # type: ignore[union-attr]
+        getattr(backbone, self.tower).mul_(0.5).add_(0.1)
+
+    def step(self, x: Observation) -> Tensor:
+        return self.task.text @ x.image
 
 
 @pytest.mark.parametrize("tower", ["projection", "letters"])
 def test_a_method_that_changes_the_backbone_harms_only_itself(
-    invoke: Invoke, home: Path, tmp_path: Path, tower: str
+    toy_registry: Registry, tmp_path: Path, tower: str
 ) -> None:
-    clean = invoke("run", "-m", "secondeyes", *TOYS, "--results", str(tmp_path / "clean"))
-    assert clean.code == 0
-    plugin = tmp_path / "mine.py"
-    source = METHOD.replace("SCORES", "self.task.text @ x.image")
-    plugin.write_text(source.replace("\n\n@hookimpl", POISON.replace("TOWER", tower) + "\n\n@hookimpl"))
-    result = invoke("run", "-m", "mine,secondeyes", "--plugin", str(plugin), *TOYS)
-    assert result.code == 1
-    assert "has changed the backbone toyclip" in result.err
-    (own,), (other,) = records.load_all(tmp_path / "clean")[0], records.load_all(home / "runs")[0]
-    assert (own.scores() == other.scores()).all()
+    def scores(folder: str, *methods: str | Method) -> tuple[object, list[str]]:
+        bench = Bench(tmp_path / folder, registry=toy_registry)
+        results = tta_bench.grid(methods, "toy", "toyclip", bench=bench)
+        return results.filter(method="secondeyes")[0].scores().tolist(), results.failures
+
+    clean, _ = scores("clean", "secondeyes")
+    other, (failure,) = scores("poisoned", Poison(tower), "secondeyes")
+    assert "has changed the backbone toyclip" in failure
+    assert clean == other

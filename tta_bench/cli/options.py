@@ -15,6 +15,7 @@ from tta_bench.system.text import is_text, visible
 
 if TYPE_CHECKING:
     from tta_bench.plugins import Registry
+    from tta_bench.runs.fence import Fence
 
 SEEDS_AT_MOST = 1000
 MEANT = {"run": "--method"}  # what a word without an option probably is
@@ -65,12 +66,14 @@ def complain(message: str, several_lines: bool = False) -> None:
     print("\n".join(["ttabench: " + visible(lines[0]), *map(visible, lines[1:])]), file=sys.stderr)
 
 
-def registry(files: list[Path] | None, without: list[str] | None) -> Registry:
-    """The plugins that a command sees; what is odd about them is said at once."""
+def registry(files: list[Path] | None, without: list[str] | None, fence: Fence | None = None) -> Registry:
+    """The plugins that a command sees; what is odd about them is said at once. With a fence, loose files are not run
+    in this process."""
     from tta_bench.plugins import Registry, only_from_environment
 
     named = [Path(part) for file in files or [] for part in ([str(file)] if file.is_file() else str(file).split(","))]
-    found = Registry(named, names(without, "--no-plugin") if without else [], only_from_environment())
+    left_out = names(without, "--no-plugin") if without else []
+    found = Registry(named, left_out, only_from_environment(), None if fence is None else fence.offers)
     for warning in found.warnings:
         complain(f"warning: {warning}")
     return found

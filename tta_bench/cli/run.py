@@ -87,6 +87,9 @@ def run(
         8, os.cpu_count() or 1
     ),
     checkpoint_seconds: Annotated[float, typer.Option(help="Save the method's state this often.", min=0.0)] = 10.0,
+    step_timeout: Annotated[
+        float | None, typer.Option(help="Seconds after which a plugin's step counts as hanging.", min=0.001)
+    ] = None,
     data_root: DataRoot = None,
     data: DataPaths = None,
     results: Results = None,
@@ -127,7 +130,12 @@ def run(
         ties=cast("metrics.Ties", choice("--ties", ties, ("threshold", "dataset"))),
     )
     stored = cast("FeatureType", choice("--features", features, ("float16", "float32")))
-    plugins, own_roots = registry(plugin, no_plugin), data_paths(data)
+    fence = None
+    if plugin or step_timeout is not None:  # otherwise it comes with the first outside method: it imports torch
+        from tta_bench.runs.fence import Fence
+
+        fence = Fence(step_timeout)
+    plugins, own_roots = registry(plugin, no_plugin, fence), data_paths(data)
     for name in own_roots:
         plugins.find("datasets", name)
     bench = Bench(
@@ -138,6 +146,7 @@ def run(
         registry=plugins,
         encoding=EncodingOptions(stored, batch_size, workers),
         checkpoint_seconds=checkpoint_seconds,
+        fence=fence,
         progress=Terminal(),
     )
     wanted = names(method, "--method")

@@ -20,7 +20,7 @@ from tta_bench.runs import known
 from tta_bench.runs.folder import RunFolder
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import config, paths
-from tta_bench.system.code import Origin, blamed, origin_of
+from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of
 from tta_bench.system.progress import Quiet, Reporter, Terminal
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tta_bench.features.source import Source
     from tta_bench.features.store import FeatureStore
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
-    from tta_bench.runs.hyperparameters import Configured
+    from tta_bench.runs.fence import Fence
+    from tta_bench.runs.hyperparameters import Configured, Offer
     from tta_bench.runs.run import Run
 
 __all__ = ["Bench", "Outcome", "RunSpec"]
@@ -53,6 +54,7 @@ class Bench:
         registry: the plugins to choose from; by default all that are installed.
         encoding: how to encode.
         checkpoint_seconds: how often a method's state is saved.
+        fence: the processes of methods that are not built in; own ones by default.
         progress: whether to show lines and progress bars, or whom to tell.
 
     Example:
@@ -73,6 +75,7 @@ class Bench:
         registry: Registry | None = None,
         encoding: EncodingOptions | None = None,
         checkpoint_seconds: float = 10.0,
+        fence: Fence | None = None,
         progress: bool | Reporter = False,
     ) -> None:
         self.home = paths.home() if home is None else Path(home).expanduser()
@@ -83,7 +86,7 @@ class Bench:
         self.encoding = EncodingOptions() if encoding is None else encoding
         self.checkpoint_seconds = checkpoint_seconds
         self.reporter: Reporter = (Terminal() if progress else Quiet()) if isinstance(progress, bool) else progress
-        self._device = device
+        self._device, self._fence = device, fence
         self._backbones: dict[tuple[str, str, Path | None, bool], Backbone] = {}
         self._datasets: dict[str, Dataset] = {}
         self._packs: dict[Path, Pack] = {}
@@ -91,6 +94,12 @@ class Bench:
     @cached_property
     def device(self) -> str:
         return _device(self._device)
+
+    @cached_property
+    def fence(self) -> Fence:
+        from tta_bench.runs.fence import Fence
+
+        return Fence() if self._fence is None else self._fence
 
     @cached_property
     def store(self) -> FeatureStore:
@@ -145,9 +154,21 @@ class Bench:
         """The run's method with its hyper-parameters."""
         from tta_bench.runs import hyperparameters
 
-        if isinstance(spec.method, str):
+        if not isinstance(spec.method, str):
+            return hyperparameters.of_instance(spec.method)
+        plugin = self.registry.find("methods", spec.method)
+        if plugin.distribution == BUILT_IN:
             return hyperparameters.build(self.registry.method(spec.method), spec.settings, spec.preset)
-        return hyperparameters.of_instance(spec.method)
+        return self.fence.configure(plugin, spec.settings, spec.preset)
+
+    def offer(self, method: str | Method) -> Offer:
+        """What a method can be asked for."""
+        from tta_bench.runs.hyperparameters import Offer
+
+        if not isinstance(method, str):
+            return Offer(frozenset(), frozenset(), frozenset(method.recipes))  # it has its settings
+        plugin = self.registry.find("methods", method)
+        return Offer.of(self.registry.method(method)) if plugin.distribution == BUILT_IN else self.fence.offer(plugin)
 
     def source(self, spec: RunSpec) -> Source:
         """Where the run's features come from. Weights are looked for before data: they are more often missing."""
@@ -214,7 +235,7 @@ class Bench:
         return Run(
             spec=spec,
             configured=configured,
-            origin=self.registry.origin("methods", spec.method) if isinstance(spec.method, str) else origin_of(method),
+            origin=origin_of(method),
             recipes=recipes,
             source=source,
             reward=None if second is None else self.source(rewarding),

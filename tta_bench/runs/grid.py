@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tta_bench.system.code import blamed
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
+    from tta_bench.runs.hyperparameters import Offer
 
 ALL = "all"  # in place of methods: every one that can run here
 
@@ -100,50 +102,39 @@ def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunOptions) -
     """What each method takes of the shared settings, preset and recipes."""
     from tta_bench.runs import hyperparameters
 
-    classes: dict[str, type[Method]] = {}
-    roles: dict[str | int, set[str]] = {}
+    offers: dict[str | int, Offer] = {}
     for method in methods:
-        try:
-            with blamed(str(method)):
-                cls = bench.registry.method(method) if isinstance(method, str) else type(method)
-                roles[_key(method)] = set(cls().recipes if isinstance(method, str) else method.recipes)
-        except PluginError:
-            continue  # said when its turn comes
-        if isinstance(method, str):
-            classes[method] = cls
-    _refuse_strangers(classes, shared.settings)
-    known = sorted(set().union(*roles.values()))
+        with suppress(PluginError), blamed(str(method)):  # said when its turn comes
+            offers[_key(method)] = bench.offer(method)
+    _refuse_strangers({name: offer for name, offer in offers.items() if isinstance(name, str)}, shared.settings)
+    known = sorted({role for offer in offers.values() for role in offer.roles})
     for role in shared.recipes:
         if role not in known:
             raise UnknownName("view role", role, known, f"The methods to run have: {', '.join(known) or 'none'}.")
-    if shared.preset is not None and not any(shared.preset in cls.presets for cls in classes.values()):
-        there = {preset for cls in classes.values() for preset in cls.presets}
+    there = {preset for offer in offers.values() for preset in offer.presets}
+    if shared.preset is not None and shared.preset not in there:
         raise UnknownName("preset", shared.preset, there, "None of the methods to run has it.")
 
     def share(method: str | Method) -> RunOptions:
-        own = roles.get(_key(method), set())
-        recipes: Mapping[str, str | ViewRecipe] = {role: v for role, v in shared.recipes.items() if role in own}
-        if not isinstance(method, str) or method not in classes:  # an instance has its settings
-            return replace(shared, settings={}, preset=None, recipes=recipes)
-        cls = classes[method]
-        return replace(
-            shared,
-            settings=hyperparameters.settings_for(method, cls, shared.settings),
-            preset=shared.preset if shared.preset in cls.presets else None,
-            recipes=recipes,
-        )
+        offer = offers.get(_key(method))
+        if offer is None:
+            return replace(shared, settings={}, preset=None, recipes={})
+        recipes: Mapping[str, str | ViewRecipe] = {role: v for role, v in shared.recipes.items() if role in offer.roles}
+        settings = hyperparameters.settings_for(str(method), offer.fields, shared.settings)
+        preset = shared.preset if shared.preset in offer.presets else None
+        return replace(shared, settings=settings if isinstance(method, str) else {}, preset=preset, recipes=recipes)
 
     return [share(method) for method in methods]
 
 
-def _refuse_strangers(classes: Mapping[str, type[Method]], settings: Mapping[str, Any]) -> None:
+def _refuse_strangers(offers: Mapping[str, Offer], settings: Mapping[str, Any]) -> None:
     from tta_bench.runs import hyperparameters
 
-    own = {name: hyperparameters.settings_for(name, cls, settings) for name, cls in classes.items()}
+    own = {name: hyperparameters.settings_for(name, offer.fields, settings) for name, offer in offers.items()}
     used = {key for name, chosen in own.items() for field in chosen for key in (field, f"{name}.{field}")}
     for key in settings:
         method, dot, _ = key.partition(".")
-        if dot and method not in classes:
-            raise UnknownName("method in --set", method, classes, "It is not among those to run.")
+        if dot and method not in offers:
+            raise UnknownName("method in --set", method, offers, "It is not among those to run.")
         if key not in used:
             raise UsageError(f"--set {key}: none of the methods to run has such a hyper-parameter")

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import yaml
@@ -24,6 +24,20 @@ class Configured(typing.NamedTuple):
     method: Method
     tag: Tag
     changes: dict[str, str]  # what differs from the defaults, or from the preset that was named
+    values: dict[str, Any]  # all hyper-parameters, as plain data
+
+
+class Offer(typing.NamedTuple):
+    """What a method can be asked for."""
+
+    fields: frozenset[str]
+    presets: frozenset[str]
+    roles: frozenset[str]  # of its views
+
+    @classmethod
+    def of(cls, method: type[Method]) -> Offer:
+        fields = frozenset(f.name for f in dataclasses.fields(method))
+        return cls(fields, frozenset(method.presets), frozenset(method().recipes))
 
 
 def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = None) -> Configured:
@@ -45,7 +59,9 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
         values[key] = _coerce(given, hints[key], where) if isinstance(given, str) else _typed(given, hints[key], where)
         if not _equal(values[key], before[key]):
             changes[key] = str(given)
-    return Configured(cls(**values), "tuned" if changes else "default" if preset is None else "paper", changes)
+    method = cls(**values)
+    tag: Tag = "tuned" if changes else "default" if preset is None else "paper"
+    return Configured(method, tag, changes, values_of(method))
 
 
 def of_instance(method: Method) -> Configured:
@@ -53,12 +69,11 @@ def of_instance(method: Method) -> Configured:
     that was made stays without the state of a run."""
     values = {f: getattr(method, f.name) for f in dataclasses.fields(method)}
     changes = {f.name: str(value) for f, value in values.items() if not _equal(value, _default(f))}
-    return Configured(copy.copy(method), "tuned" if changes else "default", changes)
+    return Configured(copy.copy(method), "tuned" if changes else "default", changes, values_of(method))
 
 
-def settings_for(name: str, cls: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
+def settings_for(name: str, fields: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Of a grid's settings those that concern this method: `tda.shots` for one, `shots` for all that have the field."""
-    fields = {f.name for f in dataclasses.fields(cls)}
     general = {k: v for k, v in settings.items() if "." not in k and k in fields}
     own = {k.partition(".")[2]: v for k, v in settings.items() if k.partition(".")[0] == name and "." in k}
     return general | own

@@ -20,7 +20,7 @@ from tta_bench import metrics
 from tta_bench.errors import BadData, PluginError, TTABenchError
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Method, Observation, Task
-from tta_bench.system.code import own_line
+from tta_bench.system.code import in_words, own_line
 from tta_bench.system.files import write_atomically
 from tta_bench.system.progress import Reporter
 from tta_bench.system.seal import opened, sealed
@@ -204,7 +204,7 @@ def finished(method: Method, outputs: Tensor) -> Tensor:
 def _fault(method: Method, where: str, error: BaseException) -> PluginError:
     """What the method raised, in one line with the place in its author's own file."""
     place = own_line(error, getattr(sys.modules.get(type(method).__module__), "__file__", None))
-    return PluginError(f"{where}: {type(error).__name__}: {error}{f' ({place})' if place else ''}")
+    return PluginError(f"{where}: {in_words(error, place)}")
 
 
 def _running_map(outputs: Tensor, stream: Stream, ties: metrics.Ties) -> float:

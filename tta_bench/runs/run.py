@@ -29,6 +29,7 @@ from tta_bench.interfaces import (
 )
 from tta_bench.records import Identity, RunRecord
 from tta_bench.runs import hyperparameters, known
+from tta_bench.runs.fence import GuestMethod
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
@@ -120,7 +121,7 @@ class Run:
 
     def _config(self) -> Identity:
         files = dict(self.method.digests())
-        values = {k: v for k, v in hyperparameters.values_of(self.method).items() if k not in files}
+        values = {k: v for k, v in self.configured.values.items() if k not in files}
         parts: dict[str, Any] = {
             "method": self.method.name,
             "version": self.method.version,
@@ -157,6 +158,8 @@ class Run:
         observe = self._encode(reporter)
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
+        if isinstance(self.method, GuestMethod):
+            self.method.log_to(folder)
         before = self._probe()
         writer, ties = self._writer(), self.spec.ties
         adaptation = adapt(
@@ -174,8 +177,8 @@ class Run:
         return record
 
     def _probe(self) -> Tensor:
-        """What the backbone makes of a fixed picture and text, [2, D]; nothing for a built-in method or on a pack."""
-        if self.origin.built_in or self.spec.pack is not None:
+        """What the backbone makes of a fixed picture and text, [2, D]; nothing where no method can have changed it."""
+        if self.origin.built_in or self.spec.pack is not None or isinstance(self.method, GuestMethod):
             return torch.empty(0)
         backbone, size = self.source.backbone, self.source.backbone.preprocess.size
         picture = torch.linspace(0, 1, 3 * size * size).square_().view(1, 3, size, size)
@@ -225,6 +228,12 @@ class Run:
 
     # ---------------------------------------------------------------------------------------------- recording
 
+    def _process(self) -> str:
+        """Where the method ran. Python hides nothing within a process; in its own one there is nothing to find."""
+        if isinstance(self.method, GuestMethod):
+            return "its own, without labels and later images"
+        return "the runner's" if self.origin.built_in else "the caller's: an instance, not fenced off"
+
     def _counts(self, task: Task) -> dict[str, int]:
         """What the run cost besides time."""
         texts = self.source.prompts.count + (0 if self.reward is None else self.reward.prompts.count)
@@ -267,7 +276,7 @@ class Run:
             order=spec.order,
             n=len(self.stream),
             dataset_size=max(DatasetExtras.of(source.dataset).full_size or 0, len(source.dataset)),
-            hyper_parameters=records.as_plain(hyperparameters.values_of(self.method)),
+            hyper_parameters=records.as_plain(self.configured.values),
             tag=self.configured.tag,
             random_weights=BackboneExtras.of(source.backbone).random_weights,
             changes=changes,
@@ -289,6 +298,7 @@ class Run:
                 **provenance.git_state(),
                 "versions": provenance.versions(),
                 "code": {role: origin.label for role, origin in origins.items()},
+                "process": self._process(),
             },
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             folder=folder,

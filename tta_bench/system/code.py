@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tta_bench.errors import PluginError, TTABenchError
+from tta_bench.errors import PluginError, Raised, TTABenchError
 from tta_bench.system.described import LIBRARIES, described
 from tta_bench.system.files import digest
 
@@ -31,6 +31,8 @@ class Origin:
 
 def origin_of(thing: object) -> Origin:
     """Whose code an object is that did not come through the registry: what its class would execute counts."""
+    if isinstance(stated := getattr(thing, "origin", None), Origin):  # it stands for something in another process
+        return stated
     cls = type(thing)
     if cls.__module__.startswith("tta_bench."):
         return Origin(f"{BUILT_IN} {importlib.metadata.version(BUILT_IN)}")
@@ -55,8 +57,14 @@ def blamed(where: str) -> Iterator[None]:
     except (TTABenchError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        place = author_line(error)
-        raise PluginError(f"{where}: {type(error).__name__}: {error}{f' ({place})' if place else ''}") from error
+        raise PluginError(f"{where}: {in_words(error, author_line(error))}") from error
+
+
+def in_words(error: BaseException, place: str) -> str:
+    """Its kind, what it says, and where it comes from."""
+    if isinstance(error, Raised):
+        return str(error)
+    return f"{type(error).__name__}: {error}{f' ({place})' if place else ''}"
 
 
 def own_line(error: BaseException, module_file: str | Path | None) -> str:

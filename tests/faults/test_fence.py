@@ -1,0 +1,278 @@
+"""A method that is not built in has a process of its own: it finds no label there, and can harm nobody but itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tta_bench
+from tests.conftest import TOY, Invoke, start_process
+from tta_bench import records
+from tta_bench.errors import UsageError
+from tta_bench.plugins import Registry
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.fence import Fence
+
+METHODS = Path(tta_bench.__file__).parent / "methods"
+TOYS = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0")
+GUEST = '''"""A method of somebody else."""
+import torch
+from dataclasses import dataclass
+from typing import ClassVar
+from tta_bench import hookimpl
+from tta_bench.interfaces import Method
+ON_IMPORT
+
+
+@dataclass
+class Guest(Method):
+    name: ClassVar[str] = "guest"
+
+    def start(self, task):
+        self.task = task
+        ON_START
+
+    def step(self, x):
+        ON_STEP
+        return self.task.text @ x.image
+
+
+@hookimpl
+def ttabench_methods():
+    return [Guest]
+'''
+
+
+def guest(folder: Path, on_import: str = "pass", on_start: str = "pass", on_step: str = "pass") -> Path:
+    file = folder / "guest.py"
+    source = GUEST.replace("ON_IMPORT", on_import)
+    for place, code in (("ON_START", on_start), ("ON_STEP", on_step)):
+        source = source.replace(place, code.replace("\n", "\n        "))
+    file.write_text(source)
+    return file
+
+
+def scores_of(folder: Path, method: str) -> np.ndarray:  # type: ignore[type-arg]
+    (record,) = (run for run in records.load_all(folder)[0] if run.method == method)
+    return record.scores()
+
+
+# ------------------------------------------------------------------------------------------- nothing reaches the others
+
+PATCH = (
+    "import torch, numpy, tta_bench.metrics as m\n"
+    "torch.Tensor.__matmul__ = lambda a, b: torch.zeros(a.shape[0])\n"
+    "m.average_precision = lambda *a, **k: numpy.ones(5)\n"
+    "numpy.argsort = lambda a, *r, **k: numpy.zeros(a.shape, int)\n"
+)
+
+
+@pytest.mark.parametrize("moment", ["on_import", "on_start", "on_step"])
+def test_patches_reach_nobody(invoke: Invoke, home: Path, tmp_path: Path, moment: str) -> None:
+    invoke("run", "-m", "clip", *TOYS, "--results", str(tmp_path / "clean"))
+    plugin = guest(tmp_path, **{moment: PATCH})
+    invoke("run", "-m", "guest,clip", "--plugin", str(plugin), *TOYS)
+    (clean,), _ = records.load_all(tmp_path / "clean")
+    (beside,) = (run for run in records.load_all(home / "runs")[0] if run.method == "clip")
+    assert np.array_equal(beside.scores(), clean.scores())
+    assert beside.metrics == clean.metrics
+
+
+def test_one_run_leaves_nothing_to_the_next(invoke: Invoke, tmp_path: Path) -> None:
+    """A module's own variables outlive a run within a process; a session does not."""
+    plugin = guest(tmp_path, on_import="seen = []", on_step="seen.append(x.image)\nreturn self.task.text @ sum(seen)")
+    common = ("-m", "guest", "--plugin", str(plugin), *TOYS)
+    invoke("run", "--seed", "0,1", *common, "--results", str(tmp_path / "both"))
+    invoke("run", "--seed", "1", *common, "--results", str(tmp_path / "alone"))
+    (alone,) = records.load_all(tmp_path / "alone")[0]
+    (after,) = (run for run in records.load_all(tmp_path / "both")[0] if run.seed == 1)
+    assert np.array_equal(alone.scores(), after.scores())
+
+
+ENDINGS = {
+    "import os\nos._exit(0)": "its process has died",
+    "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)": "its process has died",
+    "import ctypes\nctypes.string_at(0)": "its process has died",
+    "raise SystemExit(0)": "SystemExit: 0 (guest.py, line ",
+    "raise KeyboardInterrupt": "KeyboardInterrupt:  (guest.py, line ",
+    "while True: pass": "took longer than the 2 s of --step-timeout, so it was stopped",
+    "return [1.0]": "step must return scores [5] or [branches, 5], not list",
+    "return object()": "step must return scores [5] or [branches, 5], not object",
+    "self.report({'a': 'b'})": "ValueError: could not convert string to float",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("moment", ["on_start", "on_step"])
+def test_what_ends_a_guest_ends_only_its_own_cell(
+    invoke: Invoke, home: Path, tmp_path: Path, ending: str, moment: str
+) -> None:
+    if moment == "on_start" and ("return" in ending or "report" in ending or "while" in ending):
+        pytest.skip("start returns nothing, and has no time limit")
+    plugin = guest(tmp_path, **{moment: f"if getattr(self, 'broken', True):\n    {ending.splitlines()[-1]}"})
+    plugin.write_text(
+        plugin.read_text().replace("\npass\n", f"\n{ending.splitlines()[0]}\n", 1)
+        if "\n" in ending
+        else plugin.read_text()
+    )
+    result = invoke("run", "-m", "guest,clip", "--step-timeout", "2", "--plugin", str(plugin), *TOYS)
+    assert result.code == 1
+    assert [run.method for run in records.load_all(home / "runs")[0]] == ["clip"]
+    assert ENDINGS[ending] in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_crash_leaves_its_trace_in_the_log(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    plugin = guest(tmp_path, on_import="import ctypes", on_step="print('so far')\nctypes.string_at(0)")
+    result = invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS)
+    (log,) = (home / "runs").glob("*/log.txt")
+    assert f"{log} has what it left" in result.err
+    assert "so far\nFatal Python error: Segmentation fault" in log.read_text()
+
+
+def test_what_is_printed_goes_to_the_log(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    plugin = guest(tmp_path, "print('loaded')", "print('started')", "import os\nos.write(2, b'.')")
+    result = invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS)
+    (log,) = (home / "runs").glob("*/log.txt")
+    assert log.read_text() == "loaded\nstarted\n" + "." * 24
+    assert not any(word in result.out + result.err for word in ("loaded", "started", ".."))
+
+
+# ------------------------------------------------------------------------------------------------- nothing can be found
+
+SEARCH = """
+import gc, sys
+import numpy
+def search():
+    found = 0
+    for thing in [*gc.get_objects(), *(f.f_locals for f in sys._current_frames().values())]:
+        for inner in [thing, *gc.get_referents(thing)]:
+            kind = type(inner).__name__
+            found += kind in ("ToyDataset", "Stream", "PixelDesk", "PackDataset", "StoredViews", "Sample")
+            found += isinstance(inner, numpy.ndarray) and inner.dtype == numpy.int8 and inner.size > 4
+    return found
+"""
+
+
+def test_a_search_of_the_whole_process_finds_no_label(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    plugin = guest(tmp_path, SEARCH, "self.found = search()", "self.report({'found': self.found + search()})")
+    invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS)
+    (record,) = records.load_all(home / "runs")[0]
+    assert set(record.diagnostics()["found"].tolist()) == {0.0}
+
+
+def test_the_same_search_finds_labels_in_the_runners_process(toy_bench: Bench) -> None:
+    """So it is a search that can find something."""
+    space: dict[str, object] = {}
+    exec(SEARCH, space)
+    dataset = toy_bench.dataset("toy")
+    samples = [dataset[i] for i in range(len(dataset))]
+    assert space["search"]() > len(samples)  # type: ignore[operator]
+
+
+def test_only_the_present_image_is_there(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    """All tensors of an image's size in the process: the text's rows, and this image."""
+    count = (
+        "import gc\n"
+        "rows = sum(t.numel() // x.image.numel() for t in gc.get_objects() if isinstance(t, torch.Tensor) "
+        "and t.dim() and t.shape[-1] == x.image.numel() and t.is_floating_point())\n"
+        "self.report({'rows': rows})"
+    )
+    invoke("run", "-m", "guest", "--plugin", str(guest(tmp_path, on_step=count)), *TOYS)
+    (record,) = records.load_all(home / "runs")[0]
+    rows = record.diagnostics()["rows"]
+    assert rows.max() == rows.min()  # no image that stays, and none that is there before its turn
+    assert rows.max() < 24
+
+
+# -------------------------------------------------------------------------------------------------- the same bits there
+
+
+@pytest.mark.parametrize("method", ["clip", "tda", "dmn", "dpe", "reta", "purf", "mltta", "tpt"])
+def test_a_built_in_method_as_a_plugin_gives_the_same_bits(
+    invoke: Invoke, home: Path, tmp_path: Path, method: str
+) -> None:
+    """Caches, optimisers, random numbers, texts that are encoded, gradients through prompts: all of it from outside."""
+    plugin = tmp_path / "copied.py"
+    source = (METHODS / f"{method}.py").read_text()
+    plugin.write_text(source.replace(f'name: ClassVar[str] = "{method}"', 'name: ClassVar[str] = "copied"'))
+    common = ("--dataset", "toy", "--backbone", "toyclip", "--plugin", str(TOY), "--workers", "0", "--limit", "6")
+    views = [f"--recipe={role}=plain3" for role in ("views",) if role in source]
+    result = invoke("run", "-m", f"{method},copied", "--plugin", str(plugin), *common, *views)
+    assert result.code == 0, result.err
+    assert np.array_equal(scores_of(home / "runs", "copied"), scores_of(home / "runs", method))
+
+
+def test_records_say_where_a_method_ran(toy_bench: Bench) -> None:
+    class Mine(toy_bench.registry.method("secondeyes")):  # type: ignore[misc]
+        name = "mine"
+
+    results = tta_bench.grid(["clip", "secondeyes", Mine()], "toy", "toyclip", bench=toy_bench)
+    assert [run.provenance["process"].partition(",")[0] for run in results] == [
+        "the runner's",
+        "its own",
+        "the caller's: an instance",
+    ]
+
+
+def test_settings_must_be_plain_data(toy_bench: Bench) -> None:
+    with pytest.raises(UsageError, match=r"must be plain data.*pass an instance"):
+        tta_bench.run("secondeyes", "toy", "toyclip", settings={"strength": object()}, bench=toy_bench)
+
+
+# --------------------------------------------------------------------------------------------------------- nobody stays
+
+
+def guests_of(process: int) -> list[int]:
+    """All descendants of a process."""
+    listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(line.split()[0]): int(line.split()[1]) for line in listing.splitlines()}
+    found, todo = [], [process]
+    while todo:
+        parent = todo.pop()
+        children = [pid for pid, above in parents.items() if above == parent]
+        found += children
+        todo += children
+    return found
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_guests_end_with_the_runner(tmp_path: Path, sent: signal.Signals) -> None:
+    """Also one that hangs in a step."""
+    flag = tmp_path / "hangs"
+    plugin = guest(tmp_path, on_step=f"open({str(flag)!r}, 'w')\nwhile True: pass")
+    process = start_process("run", "-m", "guest", "--plugin", str(plugin), *TOYS, home=tmp_path)
+    deadline = time.monotonic() + 60
+    while not flag.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    guests = guests_of(process.pid)
+    assert len(guests) == 4  # the root, a host for either plugin, and the session
+    process.send_signal(sent)
+    process.communicate(timeout=30)
+    while any(Path(f"/proc/{pid}").exists() for pid in guests):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_host_that_was_killed_is_named(tmp_path: Path, home: Path) -> None:
+    fence = Fence()
+    plugin = guest(tmp_path)
+    registry = Registry([plugin, TOY], ask=fence.offers)
+    bench = Bench(home, registry=registry, fence=fence)
+    tta_bench.run("guest", "toy", "toyclip", limit=2, bench=bench)
+    for pid in guests_of(os.getpid()):
+        with suppress(ProcessLookupError):  # each goes with the one before it
+            os.kill(pid, signal.SIGKILL)
+    time.sleep(0.2)
+    with pytest.raises(tta_bench.errors.PluginError, match="its process is gone"):
+        tta_bench.run("guest", "toy", "toyclip", limit=3, bench=bench)
+    assert tta_bench.run("guest", "toy", "toyclip", limit=3, bench=bench).n == 3  # and comes back

@@ -1,0 +1,300 @@
+"""The process in which a method that is not built in runs. It has one image at a time, and never a label.
+
+A root process imports torch once. For each plugin it forks a host, which loads the plugin's code, and for each run the
+host forks a session. So what a plugin does to its process reaches neither another plugin nor another run of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import faulthandler
+import io
+import os
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from tta_bench.errors import BadData, DataMissing, PluginError, TTABenchError, UsageError, WeightsMissing
+from tta_bench.interfaces import Method, Observation, Preprocess, Task, TextEncoder
+from tta_bench.plugins import KINDS, Registry
+from tta_bench.records import as_plain
+from tta_bench.runs import hyperparameters
+from tta_bench.runs.channel import Channel, Lost
+from tta_bench.system.code import author_line, in_words, origin_of
+
+DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+ERRORS = (DataMissing, WeightsMissing, UsageError, BadData, PluginError, TTABenchError)  # the nearest one travels
+
+
+def main() -> None:
+    """Root: `python -m tta_bench.runs.guest DESCRIPTOR`, a socket through which more sockets come, one for a host."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which ends what it has begun
+    torch.set_num_threads(1)  # a pool of threads would not survive a fork; a session sets its own number
+    _fork_for_each(socket.socket(fileno=int(sys.argv[1])), _host)
+
+
+def _fork_for_each(control: socket.socket, serve: Callable[[Channel], None]) -> None:
+    """A child for every socket that comes in, until nobody is there to send any."""
+    while True:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            os._exit(0)
+        with contextlib.closing(socket.socket(fileno=descriptors[0])) as connection:
+            _flush()
+            if os.fork() == 0:
+                control.close()
+                _die_with_parent()
+                try:
+                    serve(Channel(connection))
+                except Lost:
+                    pass
+                finally:
+                    _flush()
+                    os._exit(0)
+
+
+def _die_with_parent() -> None:
+    with contextlib.suppress(OSError, AttributeError):  # Linux has it; elsewhere a guest that hangs outlives its host
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+# ------------------------------------------------------------------------------------------------------------ the host
+
+
+def _host(channel: Channel) -> None:
+    """Loads one plugin's code, tells what it offers, and forks a session for every run."""
+    request = channel.receive()
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.path[:] = request["path"]
+    os.chdir(request["folder"])
+    printed = tempfile.TemporaryFile()  # noqa: SIM115  # for as long as the process lives
+    _print_to(printed)
+    try:
+        registry = Registry([Path(file) for file in request["files"]], only=request["only"])
+        for name in request["load"]:
+            registry.method(name)
+    except BaseException as error:
+        channel.send(**_fault(error))
+        return
+    mine = [(p.kind, p.name) for kind in KINDS for p in registry.plugins(kind) if p.origin in request["files"]]
+    channel.send(offers=mine)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a session
+    _fork_for_each(channel.connection, lambda session: Session(session, registry, printed).serve())
+
+
+def _print_to(file: IO[bytes]) -> None:
+    _flush()
+    for descriptor in (1, 2):
+        os.dup2(file.fileno(), descriptor)
+
+
+def _fault(error: BaseException) -> dict[str, Any]:
+    """An error as it travels: one that a user can mend by its words, any other with its place in the author's file."""
+    for kind in ERRORS:
+        if isinstance(error, kind):
+            return {"error": kind.__name__, "text": str(error)}
+    traceback.print_exception(error)  # into the log
+    whole = "".join(traceback.format_exception(error))
+    return _complaint(in_words(error, author_line(error))) | {"traceback": whole}
+
+
+def _complaint(text: str) -> dict[str, Any]:
+    return {"error": "", "text": text}
+
+
+# --------------------------------------------------------------------------------------------------------- the session
+
+
+class Session:
+    """One method for one run. Every public method but `serve` answers a request of the runner."""
+
+    def __init__(self, channel: Channel, registry: Registry, printed: IO[bytes]) -> None:
+        self._channel, self._registry, self._printed = channel, registry, printed
+        self._method: Method
+        self._task: Task
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a plugin may have children of its own
+        self._channel.send(process=os.getpid())
+        while True:
+            request = self._channel.receive()
+            try:
+                answer = getattr(self, request.pop("do"))(**request)
+            except Lost:
+                raise
+            except BaseException as error:  # a plugin may raise anything, SystemExit included
+                answer = _fault(error)
+            try:
+                self._channel.send(**answer)
+            except (TypeError, ValueError) as error:
+                self._channel.send(**_fault(error))
+            _flush()
+
+    def describe(self, name: str) -> dict[str, Any]:
+        cls = self._registry.method(name)
+        fields, presets = [f.name for f in dataclasses.fields(cls)], list(cls.presets)
+        return {"fields": fields, "presets": presets, "roles": list(cls().recipes)}
+
+    def configure(self, name: str, settings: Mapping[str, Any], preset: str | None) -> dict[str, Any]:
+        cls = self._registry.method(name)
+        built = hyperparameters.build(cls, settings, preset)
+        method = self._method = built.method
+        origin = self._registry.origin("methods", name)
+        return {
+            "name": method.name,
+            "version": method.version,
+            "tag": built.tag,
+            "changes": built.changes,
+            "values": as_plain(built.values),
+            "digests": dict(method.digests()),
+            "recipes": {role: _described(recipe) for role, recipe in method.recipes.items()},
+            "preset_recipes": {key: dict(roles) for key, roles in method.preset_recipes.items()},
+            "tunes_prompts": bool(method.tunes_prompts),
+            "second_backbone": method.second_backbone(),
+            "label": origin.label,
+            "source": origin.source,
+        }
+
+    def validate(self) -> dict[str, Any]:
+        self._method.validate()
+        return {}
+
+    def start(self, log: str, threads: int, rng: Tensor, tunable: bool, **task: Any) -> dict[str, Any]:
+        self._begin_log(Path(log))
+        torch.set_num_threads(threads)
+        device = task["device"]
+        here: dict[str, Any] = {
+            key: value.to(device) if isinstance(value, Tensor) else value for key, value in task.items()
+        }
+        generator = torch.Generator(device)
+        generator.set_state(rng)
+        self._task = Task(
+            **here,
+            encode_texts=TextEncoder(self._encode_texts),
+            prompts=RemotePrompts(self._ask) if tunable else None,
+            rng=generator,
+        )
+        with torch.no_grad():
+            self._method.start(self._task)
+        return {}
+
+    def step(self, index: int, image: Tensor, views: Mapping[str, Tensor]) -> dict[str, Any]:
+        device = self._task.device
+        features = {role: view.to(device) for role, view in views.items()}
+        with torch.no_grad():
+            scores = self._method.step(Observation(index, image.to(device), features, self._pixels))
+        if not isinstance(scores, Tensor):
+            c = len(self._task.class_names)
+            return _complaint(f"step must return scores [{c}] or [branches, {c}], not {type(scores).__name__}")
+        return {"scores": scores, "report": self._method.take_report()}
+
+    def finish(self, outputs: Tensor) -> dict[str, Any]:
+        scores = self._method.finish(outputs)
+        if not isinstance(scores, Tensor):
+            wanted = (outputs.shape[0], outputs.shape[2])
+            return _complaint(f"finish must return a tensor {wanted}, not {type(scores).__name__}")
+        return {"scores": scores}
+
+    def save(self) -> dict[str, Any]:
+        buffer = io.BytesIO()
+        torch.save({"state": self._method.state_dict(), "rng": self._task.rng.get_state()}, buffer)
+        return {"state": torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)}
+
+    def load(self, state: Tensor) -> dict[str, Any]:
+        content = torch.load(io.BytesIO(state.numpy().tobytes()), weights_only=True)
+        self._method.load_state_dict(content["state"])
+        self._task.rng.set_state(content["rng"])
+        return {}
+
+    def render(self, role: str, pixels: Tensor, image_id: str, seed: int, preprocess: Any) -> dict[str, Any]:
+        """Views of a recipe of the plugin's own. The session that renders is never the one that adapts."""
+        image = Image.fromarray(pixels.numpy().astype(np.uint8))
+        return {"views": self._method.recipes[role].render(image, image_id, seed, Preprocess(**preprocess))}
+
+    def _begin_log(self, log: Path) -> None:
+        new = not log.exists()
+        file = log.open("ab", buffering=0)
+        if new:
+            self._printed.seek(0)
+            file.write(self._printed.read())  # what the plugin printed while it was loaded
+        _print_to(file)
+        faulthandler.enable(file)
+
+    # ------------------------------------------------------------------------------------------- what it may ask for
+
+    def _ask(self, what: str, **question: Any) -> dict[str, Any]:
+        self._channel.send(ask=what, **question)
+        answer = self._channel.receive()
+        if "refused" in answer:
+            raise UsageError(answer["refused"])
+        return answer
+
+    def _encode_texts(self, texts: Sequence[str]) -> Tensor:
+        features: Tensor = self._ask("texts", texts=list(texts))["features"]
+        return features.to(self._task.device)
+
+    def _pixels(self, role: str) -> Tensor:
+        pixels: Tensor = self._ask("pixels", role=role)["pixels"]
+        return pixels.to(self._task.device)
+
+
+class RemotePrompts:
+    """A backbone's prompt tuning, which stays with the runner: features come from there, and so do their gradients."""
+
+    def __init__(self, ask: Callable[..., dict[str, Any]]) -> None:
+        self._ask = ask
+
+    def init_context(self, words: str) -> Tensor:
+        context: Tensor = self._ask("words", words=words)["context"]
+        return context
+
+    def encode_context(self, context: Tensor, class_names: Sequence[str]) -> Tensor:
+        tuned = torch.is_grad_enabled() and context.requires_grad
+        features: Tensor = _RemoteFeatures.apply(context, list(class_names), tuned, self._ask)
+        return features
+
+
+class _RemoteFeatures(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, context: Tensor, names: list[str], tuned: bool, ask: Callable[..., dict[str, Any]]) -> Tensor:
+        answer = ask("context", context=context, names=names, tuned=tuned)
+        ctx.ask, ctx.ticket, ctx.device = ask, answer["ticket"], context.device
+        features: Tensor = answer["features"]
+        return features.to(context.device)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        answer = ctx.ask("gradient", ticket=ctx.ticket, gradient=gradients[0])
+        return answer["gradient"].to(ctx.device), None, None, None
+
+
+def _described(recipe: Any) -> dict[str, Any]:
+    origin = origin_of(recipe)
+    seen = {"name": recipe.name, "count": recipe.count, "seeded": recipe.seeded, "repr": repr(recipe)}
+    return seen | {"label": origin.label, "source": origin.source}
+
+
+if __name__ == "__main__":
+    main()
