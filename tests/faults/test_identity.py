@@ -216,6 +216,21 @@ def test_what_was_hashed_is_executed_though_the_helper_was_edited_meanwhile(besi
     assert values["+1", "+1"][1] != values["-1", "+1"][1]
 
 
+def test_what_was_hashed_is_executed_from_a_path_that_the_step_adds(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And though that path is a link: one file has many names."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    plugin, late = lazy_plugin(tmp_path, f"import sys; sys.path.insert(0, {str(link)!r}); from {{}} import sign")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / f"{late}.py").write_text(helper("+1"))
+    registry = Registry([TOY, plugin])
+    (tmp_path / f"{late}.py").write_text("raise RuntimeError('edited')")
+    Bench(home, registry=registry).run(RunSpec("mine", "toy", "toyclip", limit=3))
+    del sys.modules[late]
+
+
 def test_another_module_of_the_distribution_counts(tmp_path: Path) -> None:
     """In the folder of libraries too, where a module of its own would look like anybody's."""
     site = tmp_path / "site"

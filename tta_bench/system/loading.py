@@ -25,7 +25,7 @@ from tta_bench.system.sources import built_in_source, counts, imported
 
 
 class Source(NamedTuple):
-    """A module's file, and what was in it when it was read."""
+    """A module's file, links followed, and what was in it when it was read."""
 
     file: Path
     content: bytes
@@ -42,13 +42,11 @@ class FreshLoader(SourceFileLoader):
         for name in [name for name, (plugin, _) in _kept.items() if plugin == fullname]:
             del _kept[name]  # the plugin begins anew
         kept = _kept.pop(fullname, None)
-        source = kept[1] if kept and kept[1].file == Path(self.path) else Source(Path(self.path), self._read())
+        file = Path(self.path).resolve()
+        source = kept[1] if kept and kept[1].file == file else Source(file, self.get_data(self.path))
         _loaded[fullname] = source
         code: CodeType = self.source_to_code(source.content, self.path)
         return code
-
-    def _read(self) -> bytes:
-        return self.get_data(self.path)
 
 
 class _Finder:
@@ -74,7 +72,7 @@ class _KeptFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         spec = _source_spec(name, path) if name in _kept else None
-        if spec is None or Path(str(spec.origin)) != _kept[name][1].file:
+        if spec is None or Path(str(spec.origin)).resolve() != _kept[name][1].file:
             return None
         spec.loader = FreshLoader(name, str(spec.origin))
         return spec
@@ -194,4 +192,4 @@ def _file_of(module: str, beside: str) -> Path | None:
         if path is None and depth < len(parts):
             return None  # what is in a module is no module
     assert spec is not None
-    return Path(spec.origin) if spec.origin and type(spec.loader) is SourceFileLoader else None
+    return Path(spec.origin).resolve() if spec.origin and type(spec.loader) is SourceFileLoader else None
