@@ -26,6 +26,7 @@ from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.system import loading
 from tta_bench.system.code import BUILT_IN, Origin, own_line
 from tta_bench.system.files import digest
+from tta_bench.system.sources import built_in_source
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method
@@ -150,7 +151,7 @@ class Registry:
         """Whose code the plugin of that name is. It is loaded for that, so that the digest is of what runs."""
         plugin = self.find(kind, name.partition(":")[0])
         if plugin.distribution == BUILT_IN:
-            return Origin(plugin.origin)
+            return Origin(plugin.origin, built_in_source(plugin.module), built_in=True)
         self._import(plugin)
         label = plugin.origin if plugin.distribution else Path(plugin.origin).name
         return Origin(label, self._sources.get(plugin.module, ""))

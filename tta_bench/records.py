@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-SCHEMA = 1
+SCHEMA = 2  # what `save` writes: as 1, but never without a seal
+UNSEALED = 1  # in memory, and on disk in version 0.1
 NOT_IN_FILE = ("folder", "sealed")
 SCORES, DIAGNOSTICS = "scores.safetensors", "diagnostics.safetensors"
 
@@ -87,7 +88,7 @@ class RunRecord:
     def to_json(self) -> dict[str, Any]:
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*self.identities, *NOT_IN_FILE)}
         identities = {name: identity.to_json() for name, identity in self.identities.items()}
-        return {"schema": SCHEMA, "run_id": self.run_id, "identities": identities, **plain}
+        return {"schema": UNSEALED, "run_id": self.run_id, "identities": identities, **plain}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], folder: Path | None = None) -> RunRecord:
@@ -96,10 +97,13 @@ class RunRecord:
         """
         if not isinstance(content, Mapping):
             raise ValueError("it is no mapping")
+        schema = content.get("schema")
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise UsageError(f"{visible(folder)}: written by a newer ttabench (schema {schema}): upgrade to read it")
+        if form.SEAL not in content and schema == SCHEMA:
+            raise ValueError("it is not what was written: its seal is missing")
         if form.SEAL in content and content[form.SEAL] != form.seal(content):
             raise ValueError("it is not what was written: its seal does not match")
-        if isinstance(schema := content.get("schema"), int) and schema > SCHEMA:
-            raise UsageError(f"{visible(folder)}: written by a newer ttabench (schema {schema}): upgrade to read it")
         if why := form.fault(content):
             raise ValueError(why)
         identities = {name: Identity(value["parts"]) for name, value in content["identities"].items()}
@@ -158,14 +162,19 @@ def save(
         SCORES: pack({"scores": scores, "labels": labels, "index": index}, metadata),
     }
     if diagnostics:
-        contents[DIAGNOSTICS] = pack(dict(diagnostics))
+        contents[DIAGNOSTICS] = pack({_encodable(name): column for name, column in diagnostics.items()})
     for name, content in contents.items():
         write_atomically(folder / name, content)
     record = replace(record, files={name: digest(content) for name, content in contents.items()})
-    content = json.loads(json.dumps(record.to_json(), default=str))
+    content = json.loads(json.dumps({**record.to_json(), "schema": SCHEMA}, default=str))
     text = json.dumps({**content, form.SEAL: form.seal(content)}, indent=1, ensure_ascii=False)
-    write_atomically(folder / "run.json", text.encode())
+    write_atomically(folder / "run.json", text.encode(errors="backslashreplace"))  # half a character: JSON's own escape
     return replace(record, sealed=True)
+
+
+def _encodable(name: str) -> str:
+    """A name that a method gave, with half a character written out."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def load(folder: Path, named: bool = False) -> RunRecord:

@@ -49,7 +49,7 @@ def test_latex_prints_the_mark_and_not_only_a_comment(invoke: Invoke, home: Path
 def test_data_formats_have_a_column_for_it(invoke: Invoke, home: Path) -> None:
     write(home / "runs", record("clip", backbone="vit-b16", random_weights=True), record("clip", dataset_size=None))
     text = invoke("leaderboard", "--random-weights", "--format", "csv").out
-    assert text.splitlines()[0].endswith(",run,dataset_size,untrained,ttabench,torch")
+    assert text.splitlines()[0].endswith(",run,dataset_size,untrained,ttabench,torch,code")
     table = {row["backbone"]: row for row in csv.DictReader(io.StringIO(text))}
     assert (table["vit-b16"]["untrained"], table["tiny"]["untrained"]) == ("True", "False")
     assert (table["vit-b16"]["dataset_size"], table["tiny"]["dataset_size"]) == ("10", "")

@@ -183,10 +183,16 @@ def test_what_a_run_leaves_is_sealed(tmp_path: Path) -> None:
     assert made.run_id == record("tda").run_id
 
 
-def test_a_record_without_a_seal_counts_as_unsealed(tmp_path: Path) -> None:
+def test_a_record_of_version_0_1_counts_as_unsealed(tmp_path: Path) -> None:
+    write(tmp_path, record("tda"))
+    assert not records.load(tmp_path / record("tda").run_id, named=True).sealed
+
+
+def test_a_seal_that_was_taken_off_is_one_line_and_no_number(invoke: Invoke, tmp_path: Path) -> None:
+    saved(tmp_path, record("clip"))
     folder = saved(tmp_path, record("tda"))
     edit(folder, lambda content: content.pop("seal"))
-    assert not records.load(folder, named=True).sealed
+    assert "it is not what was written: its seal is missing" in only_warning(invoke, tmp_path, "tda")
 
 
 def test_another_layout_of_the_same_record_is_the_same_record(tmp_path: Path) -> None:
@@ -388,6 +394,32 @@ def test_swapped_entries_are_set_aside_and_encoded_afresh(bench: Bench) -> None:
     assert all((folder / "features.bin").stat().st_size for folder in set_aside(bench))
     lines(bench).clear()
     assert np.array_equal(finished(bench), undisturbed[0])
+    assert "0 encoder forwards" in lines(bench)
+
+
+def test_data_and_journal_swapped_between_entries_are_encoded_afresh(bench: Bench) -> None:
+    """Each meta.json stays where it is: only the journal's lines say whose blocks they are."""
+    other = dataclasses.replace(SPEC, seed=1)
+    undisturbed = finished(bench), finished(bench, other)
+    first, second = (folder for folder in entries(bench) if "AugMix" in (folder / "meta.json").read_text())
+    for name in ("features.bin", "journal.txt"):
+        kept = (first / name).read_bytes()
+        (first / name).write_bytes((second / name).read_bytes())
+        (second / name).write_bytes(kept)
+    lines(bench).clear()
+    assert np.array_equal(finished(bench), undisturbed[0])
+    assert np.array_equal(finished(bench, other), undisturbed[1])
+    assert sum("damaged blocks" in line for line in lines(bench)) == 2
+
+
+def test_entries_whose_journal_names_no_entry_are_still_read(bench: Bench) -> None:
+    """As they were written before."""
+    undisturbed = finished(bench)
+    for folder in entries(bench):
+        journal = (folder / "journal.txt").read_text().splitlines()
+        (folder / "journal.txt").write_text("".join(f"{line.rpartition(' ')[0]}\n" for line in journal))
+    lines(bench).clear()
+    assert np.array_equal(finished(bench), undisturbed)
     assert "0 encoder forwards" in lines(bench)
 
 

@@ -13,6 +13,7 @@ from tta_bench.errors import BadData, UsageError
 from tta_bench.report.formats import to_csv
 from tta_bench.report.frame import long_form
 from tta_bench.runs.run import AP_CONVENTIONS
+from tta_bench.system.record_form import SEAL, seal
 
 SPECIMENS = sorted(Path(__file__).parent.glob("record_v*"))
 
@@ -50,14 +51,22 @@ def test_a_newer_schema_is_refused_with_advice(tmp_path: Path) -> None:
         records.load(tmp_path)
 
 
-def test_fields_of_the_future_are_left_out(tmp_path: Path) -> None:
-    content = json.loads((SPECIMENS[-1] / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**content, "carbon": 1.0}))
+@pytest.mark.parametrize("folder", SPECIMENS, ids=lambda folder: folder.name)
+def test_fields_of_the_future_are_left_out(folder: Path, tmp_path: Path) -> None:
+    content = json.loads((folder / "run.json").read_text()) | {"carbon": 1.0}
+    if SEAL in content:
+        content[SEAL] = seal(content)
+    (tmp_path / "run.json").write_text(json.dumps(content))
     assert records.load(tmp_path).method == content["method"]
 
 
+def test_every_schema_but_the_first_is_sealed() -> None:
+    assert {records.load(folder).sealed for folder in SPECIMENS[1:]} == {True}
+    assert not records.load(SPECIMENS[0]).sealed
+
+
 def test_a_field_that_is_missing_is_bad_data(tmp_path: Path) -> None:
-    content = json.loads((SPECIMENS[-1] / "run.json").read_text())
+    content = json.loads((SPECIMENS[0] / "run.json").read_text())
     del content["method"]
     (tmp_path / "run.json").write_text(json.dumps(content))
     with pytest.raises(BadData, match=r"run\.json"):

@@ -8,13 +8,14 @@ import io
 import sys
 import tempfile
 import tokenize
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tta_bench.checks.verdicts import blame
-from tta_bench.errors import DataMissing, TTABenchError, UsageError
+from tta_bench.errors import DataMissing, PluginError, TTABenchError
 from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, DatasetExtras, Method, PromptTunable
 from tta_bench.plugins import Plugin, Registry
 from tta_bench.system.text import counted
@@ -59,18 +60,32 @@ def describe(registry: Registry, plugin: Plugin, data_root: Path) -> Description
             cls = registry.dataset(plugin.name)
         case "backbones":
             cls = registry.backbone(plugin.name)
-    about = " ".join((vars(cls).get("__doc__") or "").split())
+    about = " ".join(str(vars(cls).get("__doc__") or "").split())
     if about.startswith(f"{cls.__name__}("):
         about = ""  # dataclass writes the signature where there is no docstring
     found = Description(plugin.kind, plugin.name, plugin.summary, about, plugin.origin, plugin.module)
-    match plugin.kind:
-        case "methods":
-            _describe_method(cls, found)
-        case "datasets":
-            _describe_dataset(cls, found, data_root)
-        case "backbones":
-            _describe_backbone(cls, found)
+    with _mending(cls, found):
+        match plugin.kind:
+            case "methods":
+                _describe_method(cls, found)
+            case "datasets":
+                _describe_dataset(cls, found, data_root)
+            case "backbones":
+                _describe_backbone(cls, found)
     return found
+
+
+@contextmanager
+def _mending(cls: type, found: Description) -> Iterator[None]:
+    """What a plugin refuses in its own words, or does wrong, is one of its needs: all else about it is shown."""
+    try:
+        yield
+    except TTABenchError as error:
+        found.needs.append(str(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        found.needs.append(f"mending: {blame(error, cls)}")
 
 
 # -------------------------------------------------------------------------------------------------------- methods
@@ -78,26 +93,29 @@ def describe(registry: Registry, plugin: Plugin, data_root: Path) -> Description
 
 def _describe_method(cls: type[Method], found: Description) -> None:
     found.fields = fields_of(cls)
-    found.presets, found.preset_recipes = cls.presets, cls.preset_recipes
+    with _mending(cls, found):
+        found.presets, found.preset_recipes = (_by_name(cls, name) for name in ("presets", "preset_recipes"))
     if cls.tunes_prompts:
         found.needs.append("a backbone whose prompts can be tuned")
     if any(f.required for f in found.fields):
         return  # without values nothing more can be asked
+    method = cls()
+    found.recipes = {str(role): str(recipe.name) for role, recipe in method.recipes.items()}
+    second = method.second_backbone()
+    if second:
+        found.needs.append(f"a second backbone: {second}")
+    found.needs += _files(method)
+    method.validate()
+    found.needs = found.needs or ["nothing but features"]
+
+
+def _by_name(cls: type[Method], attribute: str) -> dict[str, dict[str, Any]]:
+    """`presets` or `preset_recipes`, which may be anything that its author wrote."""
+    value = getattr(cls, attribute)
     try:
-        method = cls()
-        found.recipes = {role: recipe.name for role, recipe in method.recipes.items()}
-        second = method.second_backbone()
-        if second:
-            found.needs.append(f"a second backbone: {second}")
-        found.needs += _files(method)
-        method.validate()
-        found.needs = found.needs or ["nothing but features"]
-    except UsageError as error:  # the method's own words for what is missing
-        found.needs.append(str(error))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        found.needs.append(f"mending: {blame(error, cls)}")
+        return {str(name): {str(key): entry for key, entry in inner.items()} for name, inner in value.items()}
+    except AttributeError:
+        raise PluginError(f"mending: `{attribute}` maps each name to a mapping, and is {value!r}") from None
 
 
 def _files(method: Method) -> list[str]:
@@ -163,18 +181,11 @@ def _docs_in(file: Path, class_name: str) -> dict[str, str]:
 
 def _describe_dataset(cls: type[Dataset], found: Description, root: Path) -> None:
     if isinstance(getattr(cls, "variants", None), tuple | list):  # a property needs the opened dataset
-        found.variants = list(DatasetExtras.of(cls).variants)
-    try:
-        dataset = cls.open(root)
-        found.variants = list(DatasetExtras.of(dataset).variants)
-        found.offers.append(f"{counted(len(dataset), 'image')}, {counted(len(dataset.class_names), 'class')}")
-        found.needs.append(f"files below {root}, which are there" if _needs_files(cls) else "no files")
-    except TTABenchError as error:
-        found.needs.append(str(error))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        found.needs.append(f"mending: {blame(error, cls)}")
+        found.variants = list(map(str, DatasetExtras.of(cls).variants))
+    dataset = cls.open(root)
+    found.variants = list(map(str, DatasetExtras.of(dataset).variants))
+    found.offers.append(f"{counted(len(dataset), 'image')}, {counted(len(dataset.class_names), 'class')}")
+    found.needs.append(f"files below {root}, which are there" if _needs_files(cls) else "no files")
 
 
 def _needs_files(cls: type[Dataset]) -> bool:

@@ -4,13 +4,14 @@ An entry is one (dataset, backbone, recipe, seed). Its folder holds
 
     meta.json       the parts of the key, readable, and the shape
     features.bin    [N, V, D], written block by block with pwrite, read with pread
-    journal.txt     one line "block crc32" for each block that is complete on disk
+    journal.txt     one line "block crc32 entry" for each block that is complete on disk
 
 A block is a run of neighbouring images on a fixed grid, so what a block contains never depends on who asked for it; a
 batch size that means another grid has an entry of its own, KEY.grid-N. A folder whose meta.json is not that of its key
 is set aside as KEY.set-aside-N, and never read or deleted. The
 journal is written after the data: a block that a kill -9 interrupts is simply not in it and is encoded again. A block
-whose checksum does not match (truncated file, flipped bit) counts as missing too.
+whose checksum does not match (truncated file, flipped bit) counts as missing too, and so does one whose line names
+another entry (files swapped between two folders). Lines of before name none, and are believed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tta_bench.system.files import digest, disk_errors, write_atomically
 from tta_bench.system.text import counted
 
 STORE_VERSION = 1
-JOURNAL_LINE = re.compile(rb"^(\d+) ([0-9a-f]{8})$")
+JOURNAL_LINE = re.compile(rb"(\d+) ([0-9a-f]{8})(?: ([0-9a-f]{16}))?")
 IMAGES_PER_BLOCK_AT_MOST = 16  # a short `--limit` must not drag many neighbours along
 
 
@@ -109,6 +110,7 @@ class Entry:
     def __init__(self, folder: Path, key: FeatureKey, shape: tuple[int, int, int], images_per_block: int) -> None:
         self.folder, self.key, self.shape, self.images_per_block = folder, key, shape, images_per_block
         self.damaged = 0  # blocks found with a wrong checksum, and so to be encoded again
+        self.tag = digest([key.digest, shape, images_per_block])[:16]  # in the journal: whose blocks these are
         self._dtype = np.dtype(key.dtype)
         self._verified: set[int] = set()
         self._file: Descriptor | None = None  # for reading
@@ -159,8 +161,9 @@ class Entry:
         except FileNotFoundError:
             return {}
         complete_lines = content.split(b"\n")[:-1]  # what follows the last line feed was interrupted
-        matches = (JOURNAL_LINE.match(line) for line in complete_lines)
-        return {int(match[1]): match[2].decode() for match in matches if match}
+        matches = (JOURNAL_LINE.fullmatch(line) for line in complete_lines)
+        own = (self.tag.encode(), None)
+        return {int(m[1]): m[2].decode() if m[3] in own else "of another entry" for m in matches if m}
 
     # ------------------------------------------------------------------------------------------------- write
 
@@ -251,7 +254,7 @@ class Writer:
             written = 0
             while written < len(content):
                 written += os.pwrite(self._data, content[written:], offset + written)
-        self._lines.append(f"{block} {_crc(content)}\n".encode())
+        self._lines.append(f"{block} {_crc(content)} {self.entry.tag}\n".encode())
         self._pending.append(block)
 
     def flush(self) -> None:

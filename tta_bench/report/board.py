@@ -258,6 +258,9 @@ def _notes(frame: pd.DataFrame) -> list[str]:
             notes.append(f"{dataset}: {protocols} protocols, kept apart (ttabench show RUN has the parts).")
     if bool(frame["mAP"].isna().any()):
         notes.append("Where a run has a speed but no mAP, it is undefined: no image of its stream has a label.")
+    for label, states in frame.groupby("label")["code"].nunique().items():
+        if states > 1:
+            notes.append(f"{label}: {states} rows by other code, told apart by the digest of their config.")
     notes += _mixed_versions(frame)
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:

@@ -36,9 +36,15 @@ def render(frame: pd.DataFrame, format_: str, width: int = 100) -> str:
 
 
 def to_csv(frame: pd.DataFrame) -> str:
-    text = {name: frame[name].map(visible) for name in frame.columns if not _is_number(frame[name])}
-    shown = frame.assign(**text).rename(columns=visible)
+    text = {name: frame[name].map(_cell) for name in frame.columns if not _is_number(frame[name])}
+    shown = frame.assign(**text).rename(columns=_cell)
     return str(shown.to_csv(index=False, lineterminator="\n"))
+
+
+def _cell(text: object) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    shown = visible(text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
 
 
 def _is_number(values: pd.Series[Any]) -> bool:

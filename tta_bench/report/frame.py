@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tta_bench.records import RunRecord
+from tta_bench.system.files import digest
 
 SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}  # metric -> its heading in tables
 VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
-AFTER = ("images_per_s", "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS)
+AFTER = ("images_per_s", "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code")
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
 
@@ -42,6 +43,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "dataset_size": run.dataset_size,
             "untrained": run.random_weights,
             **{name: run.provenance.get("versions", {}).get(name, "") for name in VERSIONS},
+            "code": _code(run),
         }
         for run in runs
     ]
@@ -51,3 +53,9 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
     # None would turn the column into floats, and a count of 5000.0 images looks odd in a csv.
     frame = frame.astype({**numbers, "dataset_size": "Int64", "untrained": "bool"})
     return frame.sort_values(ORDER, ignore_index=True)
+
+
+def _code(run: RunRecord) -> str:
+    """What of the config is the code's; empty in version 0.1, where that of a built-in was not recorded."""
+    parts = [run.config.parts.get(name) for name in ("source", "recipe_sources")]
+    return digest(parts)[:12] if any(parts) else ""

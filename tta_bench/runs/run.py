@@ -135,12 +135,9 @@ class Run:
                 "name": self.reward.backbone_name,
                 "digest": self.reward.backbone.fingerprint,
             }
-        if not self.origin.built_in:  # a version that its author would have to raise is not enough
-            parts["source"] = self.origin.source
-        recipes = {role: origin_of(recipe) for role, recipe in self.recipes.items()}
-        outside = {role: origin.source for role, origin in recipes.items() if not origin.built_in}
-        if outside:
-            parts["recipe_sources"] = outside
+        parts["source"] = self.origin.source  # a version that its author would have to raise is not enough
+        recipes = {"image": Original(), **self.recipes}
+        parts["recipe_sources"] = {role: origin_of(recipe).source for role, recipe in sorted(recipes.items())}
         attributes = {} if isinstance(self.spec.method, str) else hyperparameters.attributes_of(self.spec.method)
         if attributes:
             parts["attributes"] = digest(described(attributes))

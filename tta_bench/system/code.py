@@ -13,6 +13,7 @@ from pathlib import Path
 from tta_bench.errors import PluginError, Raised, TTABenchError
 from tta_bench.system.described import LIBRARIES, described
 from tta_bench.system.files import digest
+from tta_bench.system.sources import OURS, built_in_source
 
 BUILT_IN = "ttabench"
 
@@ -22,11 +23,8 @@ class Origin:
     """Whose code something is."""
 
     label: str  # distribution and version, the loose file's name, or "notebook"
-    source: str = ""  # digest of the code; empty for a built-in, whose own version counts
-
-    @property
-    def built_in(self) -> bool:
-        return not self.source
+    source: str  # digest of the code
+    built_in: bool = False
 
 
 def origin_of(thing: object) -> Origin:
@@ -34,8 +32,9 @@ def origin_of(thing: object) -> Origin:
     if isinstance(stated := getattr(thing, "origin", None), Origin):  # it stands for something in another process
         return stated
     cls = type(thing)
-    if cls.__module__.startswith("tta_bench."):
-        return Origin(f"{BUILT_IN} {importlib.metadata.version(BUILT_IN)}")
+    if cls.__module__.startswith(f"{OURS}."):
+        label = f"{BUILT_IN} {importlib.metadata.version(BUILT_IN)}"
+        return Origin(label, built_in_source(cls.__module__), built_in=True)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return Origin(Path(file).name if file else "notebook", digest(described(cls)))
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from tta_bench.system.sources import built_in_source, counts
+
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 
@@ -71,9 +73,15 @@ def _array(value: object) -> Any:
     return None
 
 
+def _named(thing: Any) -> str:
+    """What is ours or a library's, by its name; of ours counts what it says as well."""
+    name = f"{thing.__module__}.{thing.__qualname__}"
+    return f"{name} {built_in_source(thing.__module__)}" if counts(str(thing.__module__)) else name
+
+
 def _function(function: FunctionType, above: tuple[int, ...]) -> Any:
     if not is_outside(function.__module__):
-        return f"{function.__module__}.{function.__qualname__}"
+        return _named(function)
     used = {name: function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__}
     cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
     parts = (function.__defaults__, function.__kwdefaults__, cells, used)
@@ -99,7 +107,7 @@ def _code(code: CodeType, above: tuple[int, ...]) -> Any:
 
 def _class(cls: type, above: tuple[int, ...]) -> Any:
     if not is_outside(cls.__module__):
-        return f"{cls.__module__}.{cls.__qualname__}"
+        return _named(cls)
     members = {
         name: described(member, above)
         for name, member in vars(cls).items()

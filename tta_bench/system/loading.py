@@ -2,33 +2,50 @@
 
 Python runs a cached file of byte code if the source has the same size and the same second of change: an edit may go
 unnoticed. So a plugin's module, and every module that it brings along, is compiled from the bytes that were hashed.
+What it imports only later, within a function, is read and hashed with it and kept until then: an edit in between
+changes neither. Names that are put together while it runs can't be seen, and don't count.
 """
 
 from __future__ import annotations
 
-import ast
+import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from tta_bench.system.described import LIBRARIES, described
+from tta_bench.system.described import LIBRARIES, described, is_outside
 from tta_bench.system.files import digest
+from tta_bench.system.sources import built_in_source, counts, imported
 
-_loaded: dict[str, tuple[Path, bytes]] = {}  # module -> its file and the bytes that were executed
+
+class Source(NamedTuple):
+    """A module's file, links followed, and what was in it when it was read."""
+
+    file: Path
+    content: bytes
+
+
+_loaded: dict[str, Source] = {}  # module -> what was executed
+_kept: dict[str, tuple[str, Source]] = {}  # module -> the plugin that may import it, and what will be executed then
 
 
 class FreshLoader(SourceFileLoader):
     """Compiles the source itself, and remembers it."""
 
     def get_code(self, fullname: str) -> CodeType:
-        content = self.get_data(self.path)
-        _loaded[fullname] = (Path(self.path), content)
-        code: CodeType = self.source_to_code(content, self.path)
+        for name in [name for name, (plugin, _) in _kept.items() if plugin == fullname]:
+            del _kept[name]  # the plugin begins anew
+        kept = _kept.pop(fullname, None)
+        file = Path(self.path).resolve()
+        source = kept[1] if kept and kept[1].file == file else Source(file, self.get_data(self.path))
+        _loaded[fullname] = source
+        code: CodeType = self.source_to_code(source.content, self.path)
         return code
 
 
@@ -36,17 +53,49 @@ class _Finder:
     """Finds what Python finds, and loads it freshly if it belongs to the plugin."""
 
     def __init__(self, package: str) -> None:
-        self.package = package
+        self.packages = _packages_beside(package)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is None or spec.origin is None or type(spec.loader) is not SourceFileLoader:
+        spec = _source_spec(name, path)
+        if spec is not None and (name.partition(".")[0] in self.packages or is_outside_file(str(spec.origin))):
+            spec.loader = FreshLoader(name, str(spec.origin))
+            return spec
+        return None
+
+
+class _KeptFinder:
+    """Finds what Python finds, and loads what is kept of it."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = _source_spec(name, path) if name in _kept else None
+        if spec is None or Path(str(spec.origin)).resolve() != _kept[name][1].file:
             return None
-        if name.partition(".")[0] == self.package or is_outside_file(spec.origin):
-            spec.loader = FreshLoader(name, spec.origin)
+        spec.loader = FreshLoader(name, str(spec.origin))
         return spec
+
+
+_kept_finder: Any = _KeptFinder()
+
+
+def _source_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    spec = PathFinder.find_spec(name, path)
+    return spec if spec is not None and spec.origin and type(spec.loader) is SourceFileLoader else None
+
+
+@cache
+def _packages_beside(package: str) -> frozenset[str]:
+    """A package, and whatever else the distribution brings along that offers it as a plugin."""
+    try:
+        entries = importlib.metadata.entry_points(group="ttabench")
+    except Exception:  # some other distribution's file is malformed: the registry has said so
+        return frozenset({package})
+    offers = (entry.dist for entry in entries if entry.value.partition(".")[0] == package)
+    files = (file for distribution in offers if distribution for file in distribution.files or ())
+    return frozenset({package, *(file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py")})
 
 
 def is_outside_file(file: str) -> bool:
@@ -78,36 +127,69 @@ def load_file(name: str, file: Path) -> ModuleType:
 
 
 def source_digest(module: str) -> str:
-    """Of what was executed for a module: its own bytes, and those of the modules that it uses and brings along."""
+    """Of what was executed for a module: its own bytes, and what it brings along or uses of ours."""
     if module not in _loaded:  # somebody else has imported it before, or it is an extension
-        live = vars(sys.modules[module]).items()
-        return digest({name: described(value) for name, value in live if getattr(value, "__module__", "") == module})
-    own = _loaded[module][1]
-    helpers = {name: digest(_loaded[name][1]) for name in sorted(_used(module) - {module})}
-    return digest([digest(own), helpers]) if helpers else digest(own)
+        return _live_digest(module)
+    own = digest(_loaded[module].content)
+    helpers = dict(sorted(_helpers(module)))
+    return digest([own, helpers]) if helpers else own
 
 
-def _used(module: str) -> set[str]:
-    """The modules, among those that were loaded freshly, that a module imports anywhere, and those that they import."""
-    found, todo = {module}, [module]
+def _live_digest(module: str) -> str:
+    live = vars(sys.modules[module]).items()
+    return digest({name: described(value) for name, value in live if getattr(value, "__module__", "") == module})
+
+
+def _helpers(plugin: str) -> Iterator[tuple[str, str]]:
+    """The modules that a plugin imports anywhere, and those that they import, with digests: outsiders' and ours."""
+    beside = str(_loaded[plugin].file.parent)
+    packages = _packages_beside(plugin.partition(".")[0])
+    found, todo = {plugin}, [(plugin, _loaded[plugin])]
     while todo:
-        name = todo.pop()
-        for used in _imports(name, _loaded[name][1]):
-            if used in _loaded and used not in found:
-                found.add(used)
-                todo.append(used)
-    return found
+        name, source = todo.pop()
+        for used in imported(source.content, name, source.file.name == "__init__.py") - found:
+            found.add(used)
+            if counts(used):
+                yield used, built_in_source(used)
+            elif (helper := _outsider(used, plugin, beside, packages)) is not None:
+                yield used, digest(helper.content)
+                todo.append((used, helper))
+            elif used in sys.modules and is_outside(used):
+                yield used, _live_digest(used)
 
 
-def _imports(module: str, content: bytes) -> Iterator[str]:
-    package = module if _loaded[module][0].name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(content)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parts = package.split(".")
-            above = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
-            base = ".".join(part for part in (above, node.module or "") if part)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+def _outsider(name: str, plugin: str, beside: str, packages: frozenset[str]) -> Source | None:
+    """The source of a plugin's helper: as executed, or as it will be; None for anything else."""
+    if name in sys.modules:
+        return _loaded.get(name)
+    if name in _kept:
+        return _kept[name][1]
+    file = _file_of(name, beside)
+    if file is None or not (name.partition(".")[0] in packages or is_outside_file(str(file))):
+        return None
+    try:
+        source = Source(file, file.read_bytes())
+    except OSError:
+        return None
+    _kept[name] = (plugin, source)
+    if _kept_finder not in sys.meta_path:
+        sys.meta_path.insert(0, _kept_finder)
+    return source
+
+
+def _file_of(module: str, beside: str) -> Path | None:
+    """Where Python would find a module's source, or would once the plugin's folder is on its path; nothing is run."""
+    path: Sequence[str] | None = None
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        name = ".".join(parts[:depth])
+        spec = PathFinder.find_spec(name, path)
+        if spec is None and depth == 1:
+            spec = PathFinder.find_spec(name, [beside])
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+        if path is None and depth < len(parts):
+            return None  # what is in a module is no module
+    assert spec is not None
+    return Path(spec.origin).resolve() if spec.origin and type(spec.loader) is SourceFileLoader else None

@@ -1,0 +1,108 @@
+"""What a plugin calls itself and its parts: no name breaks a record, a list or a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import TOY, Invoke
+from tests.e2e.test_grid import METHOD
+from tests.record_fixtures import record
+from tta_bench import records
+from tta_bench.records import Identity, Results
+
+HALF = "\ud800"  # Python spells it, and no encoding has it
+SOUND = METHOD.replace("SCORES", "self.task.text @ x.image")
+TOYS = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0", "--limit", "3")
+
+
+# ------------------------------------------------------------------------------------------------------------- records
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"method": f"tda{HALF}", "config": Identity({"method": f"tda{HALF}"})},
+        {"dataset": HALF},
+        {"per_class_ap": {f"dog{HALF}": 50.0}},
+        {"hyper_parameters": {"words": HALF}},
+        {"notes": [HALF]},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_half_a_character_can_be_recorded(changed: dict[str, object], tmp_path: Path) -> None:
+    run = record(**changed)  # type: ignore[arg-type]
+    scores, labels = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.int8)
+    folder = tmp_path / run.run_id
+    columns = {f"loss{HALF}": np.zeros(2, np.float32)}
+    records.save(run, folder, scores[:, None], scores, labels, np.arange(2), ["x", HALF], columns)
+    again = records.load(folder, named=True)
+    assert again.sealed
+    assert {name: getattr(again, name) for name in changed} == changed
+    assert again.ids() == ("x", HALF)
+    assert list(again.diagnostics()) == ["loss\\ud800"]
+    for format_ in ("console", "csv", "json", "md", "latex"):
+        Results([again]).leaderboard(format_).encode()
+
+
+def test_a_method_whose_name_is_half_a_character_runs(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(SOUND.replace('= "mine"', '= "mine\\ud800"'))
+    result = invoke("run", "-m", "all", "--plugin", str(plugin), *TOYS, "--no-plugin", "ttabench")
+    assert "unexpected" not in result.err
+    assert f"mine{HALF}" in {run.method for run in records.load_all(home / "runs")[0]}
+
+
+# --------------------------------------------------------------------------------------------------------------- lists
+
+NONSENSE = [
+    "presets = 3",
+    "presets = None",
+    'presets = {"a": 3}',
+    'presets = {3: {"alpha": 1}}',
+    "preset_recipes = [1]",
+    "recipes = 5",
+    'recipes = {"views": 7}',
+    "__doc__ = 3",
+    "tunes_prompts = 'often'",
+    "version = None",
+]
+
+
+@pytest.mark.parametrize("attribute", NONSENSE)
+def test_a_nonsensical_attribute_is_one_line_of_its_page(attribute: str, invoke: Invoke, tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(SOUND.replace("    def start", f"    {attribute}\n\n    def start"))
+    for more in ((), ("--json",)):
+        page = invoke("list", "methods", "mine", "--plugin", str(plugin), *more)
+        assert (page.code, page.err) == (0, "")
+        assert "mine" in page.out
+    assert page.out.count("mending: ") <= 1
+    names = invoke("list", "methods", "--plugin", str(plugin)).out
+    assert "mine" in names
+    assert "purf" in names
+
+
+def test_what_is_wrong_with_presets_is_said(invoke: Invoke, tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(SOUND.replace("    def start", "    presets = 3\n\n    def start"))
+    page = invoke("list", "methods", "mine", "--plugin", str(plugin))
+    assert "mending: `presets` maps each name to a mapping, and is 3" in " ".join(page.out.split())
+
+
+# -------------------------------------------------------------------------------------------------------- spreadsheets
+
+
+@pytest.mark.parametrize("begins", ["=", "+", "-", "@"])
+def test_no_name_is_a_formula(begins: str) -> None:
+    name = f'{begins}HYPERLINK("x")'
+    run = record(name, dataset=name, backbone=name, prompt=name, metrics={"mAP": 50.0, name: 1.5}, seed=-3)
+    heads, cells = csv.reader(io.StringIO(Results([run]).leaderboard("csv")))
+    row = dict(zip(heads, cells, strict=True))
+    assert {row[column] for column in ("method", "dataset", "backbone", "prompt")} == {f"'{name}"}
+    assert not [cell for cell in (*heads, *cells) if cell.startswith(("=", "+", "@"))]
+    assert (row["seed"], row["mAP"], row[f"'{name}"]) == ("-3", "50.0", "1.5")  # a negative number is a number
