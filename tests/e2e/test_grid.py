@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +20,7 @@ from tta_bench.plugins import Registry
 from tta_bench.runs.bench import Bench
 
 METHOD = '''"""A method."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -304,7 +306,7 @@ class Poison(Method):
 def test_a_method_that_changes_the_backbone_harms_only_itself(
     toy_registry: Registry, tmp_path: Path, tower: str
 ) -> None:
-    def scores(folder: str, *methods: str | Method) -> tuple[object, list[str]]:
+    def scores(folder: str, *methods: str | Method) -> tuple[object, Sequence[str]]:
         bench = Bench(tmp_path / folder, registry=toy_registry)
         results = tta_bench.grid(methods, "toy", "toyclip", bench=bench)
         return results.filter(method="secondeyes")[0].scores().tolist(), results.failures

@@ -8,6 +8,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def guest(folder: Path, on_import: str = "pass", on_start: str = "pass", on_step
     return file
 
 
-def scores_of(folder: Path, method: str) -> np.ndarray:  # type: ignore[type-arg]
+def scores_of(folder: Path, method: str) -> np.ndarray[Any, Any]:
     (record,) = (run for run in records.load_all(folder)[0] if run.method == method)
     return record.scores()
 
@@ -101,10 +102,10 @@ ENDINGS = {
     "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)": "its process has died",
     "import ctypes\nctypes.string_at(0)": "its process has died",
     "raise SystemExit(0)": "SystemExit: 0 (guest.py, line ",
-    "raise KeyboardInterrupt": "KeyboardInterrupt:  (guest.py, line ",
+    "raise KeyboardInterrupt": "KeyboardInterrupt: (guest.py, line ",
     "while True: pass": "took longer than the 2 s of --step-timeout, so it was stopped",
-    "return [1.0]": "step must return scores [5] or [branches, 5], not list",
-    "return object()": "step must return scores [5] or [branches, 5], not object",
+    "return [1.0]": "step must return scores [4] or [branches, 4], not list",
+    "return object()": "step must return scores [4] or [branches, 4], not object",
     "self.report({'a': 'b'})": "ValueError: could not convert string to float",
 }
 
@@ -155,7 +156,8 @@ def search():
     for thing in [*gc.get_objects(), *(f.f_locals for f in sys._current_frames().values())]:
         for inner in [thing, *gc.get_referents(thing)]:
             kind = type(inner).__name__
-            found += kind in ("ToyDataset", "Stream", "PixelDesk", "PackDataset", "StoredViews", "Sample")
+            ours = type(inner).__module__.startswith(("tta_bench", "ttabench"))
+            found += ours and kind in ("ToyDataset", "Stream", "PixelDesk", "PackDataset", "EncodedViews", "Sample")
             found += isinstance(inner, numpy.ndarray) and inner.dtype == numpy.int8 and inner.size > 4
     return found
 """

@@ -173,8 +173,7 @@ class Session:
             "preset_recipes": {key: dict(roles) for key, roles in method.preset_recipes.items()},
             "tunes_prompts": bool(method.tunes_prompts),
             "second_backbone": method.second_backbone(),
-            "label": origin.label,
-            "source": origin.source,
+            "origin": dataclasses.asdict(origin),
         }
 
     def validate(self) -> dict[str, Any]:
@@ -265,6 +264,7 @@ class RemotePrompts:
 
     def __init__(self, ask: Callable[..., dict[str, Any]]) -> None:
         self._ask = ask
+        self._unused: list[int] = []  # tickets of features whose gradients nobody can ask for any more
 
     def init_context(self, words: str) -> Tensor:
         context: Tensor = self._ask("words", words=words)["context"]
@@ -272,28 +272,44 @@ class RemotePrompts:
 
     def encode_context(self, context: Tensor, class_names: Sequence[str]) -> Tensor:
         tuned = torch.is_grad_enabled() and context.requires_grad
-        features: Tensor = _RemoteFeatures.apply(context, list(class_names), tuned, self._ask)
+        features: Tensor = _RemoteFeatures.apply(context, list(class_names), tuned, self)
         return features
+
+    def features(self, context: Tensor, names: list[str], tuned: bool) -> tuple[Tensor, Ticket]:
+        unused, self._unused = self._unused, []
+        answer = self._ask("context", context=context, names=names, tuned=tuned, unused=unused)
+        return answer["features"].to(context.device), Ticket(answer["ticket"], self._unused if tuned else [])
+
+    def gradient(self, ticket: Ticket, gradient: Tensor) -> Tensor:
+        found: Tensor = self._ask("gradient", ticket=ticket.number, gradient=gradient)["gradient"]
+        return found.to(gradient.device)
+
+
+class Ticket:
+    """Stands for features that the runner keeps the graph of, for as long as somebody holds it."""
+
+    def __init__(self, number: int, unused: list[int]) -> None:
+        self.number, self._unused = number, unused
+
+    def __del__(self) -> None:
+        self._unused.append(self.number)
 
 
 class _RemoteFeatures(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, context: Tensor, names: list[str], tuned: bool, ask: Callable[..., dict[str, Any]]) -> Tensor:
-        answer = ask("context", context=context, names=names, tuned=tuned)
-        ctx.ask, ctx.ticket, ctx.device = ask, answer["ticket"], context.device
-        features: Tensor = answer["features"]
-        return features.to(context.device)
+    def forward(ctx: Any, context: Tensor, names: list[str], tuned: bool, prompts: RemotePrompts) -> Tensor:
+        features, ctx.ticket = prompts.features(context, names, tuned)
+        ctx.prompts = prompts
+        return features
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        answer = ctx.ask("gradient", ticket=ctx.ticket, gradient=gradients[0])
-        return answer["gradient"].to(ctx.device), None, None, None
+        return ctx.prompts.gradient(ctx.ticket, gradients[0]), None, None, None
 
 
 def _described(recipe: Any) -> dict[str, Any]:
-    origin = origin_of(recipe)
-    seen = {"name": recipe.name, "count": recipe.count, "seeded": recipe.seeded, "repr": repr(recipe)}
-    return seen | {"label": origin.label, "source": origin.source}
+    seen = {"name": recipe.name, "count": recipe.count, "seeded": recipe.seeded, "text": repr(recipe)}
+    return seen | {"origin": dataclasses.asdict(origin_of(recipe))}
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from tta_bench.interfaces import (
 )
 from tta_bench.records import Identity, RunRecord
 from tta_bench.runs import hyperparameters, known
-from tta_bench.runs.fence import GuestMethod
+from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
