@@ -1,8 +1,8 @@
 # make demo       a genuine experiment on the embedded default, ending in a leaderboard
 # make test       the test suite
 # make test-slow  what takes longer: many kill points, fresh virtual environments
-# make lint       style, types, who imports whom, and whether README still shows what the commands print
-# make readme     runs the commands of README and docs and puts their output below them
+# make lint       style, types, who imports whom, and whether README and docs still show what is so
+# make readme     runs the commands of README and docs and puts their output below them; the table of docs/reliability.md
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -28,9 +28,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/refresh.py --check
+	$(BIN)/python docs/reliability.py --check
 
 readme: $(VENV)/.installed-dev
 	$(BIN)/python docs/refresh.py
+	$(BIN)/python docs/reliability.py
 
 # A new entry point or another version needs a new installation, hence the dependencies.
 $(VENV)/.installed: pyproject.toml constraints.txt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, UnknownName
 from tta_bench.pixels.decode import decode
 from tta_bench.system.progress import Reporter
-from tta_bench.system.text import counted
+from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Sample
@@ -54,6 +55,10 @@ class Photos:
     ) -> None:
         if not ids:
             raise BadData(f"{self.name}: under this variant no image is left")
+        for kind, names in (("image", ids), ("class", class_names)):
+            twice, count = Counter(names).most_common(1)[0]
+            if count > 1:  # which of them a score or a label is meant for, nobody could tell
+                raise BadData(visible(f"{self.name}: the {kind} {twice} is there twice, by {label_sources[0]}"))
         self.class_names = tuple(class_names)
         self.warnings, self.full_size = tuple(warnings), full_size
         self.sources = tuple(dict.fromkeys((*label_sources, *sorted({file.parent for file in files}))))

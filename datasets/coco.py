@@ -90,6 +90,8 @@ def read_instances(file: Path) -> tuple[list[str], list[str], Labels]:
         images = sorted(content["images"], key=lambda image: image["id"])
         column = {category["id"]: c for c, category in enumerate(categories)}
         row = {image["id"]: n for n, image in enumerate(images)}
+        if len(row) < len(images) or len(column) < len(categories):
+            raise ValueError("an id of an image or a category is there twice")
         labels = np.zeros((len(images), len(categories)), np.int8)
         for annotation in content["annotations"]:
             if not annotation["iscrowd"]:

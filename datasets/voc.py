@@ -162,7 +162,8 @@ def _read_class_file(file: Path, ids: Sequence[str]) -> Labels:
         image_id, *flag = line.split()
         if flag not in (["1"], ["0"], ["-1"]):
             raise BadData(f"{file}: entry {number} is '{line}'; expected an image and 1, 0 or -1")
-        flag_of[image_id] = int(flag[0])
+        if flag_of.setdefault(image_id, int(flag[0])) != int(flag[0]):
+            raise BadData(f"{file}: image {image_id} is there twice, with different flags")
     for image_id in ids:
         if image_id not in flag_of:
             raise BadData(f"{file}: image {image_id} of the split is not in it")
@@ -176,7 +177,7 @@ def _read_annotation(file: Path) -> Labels:
         objects = ElementTree.parse(file).getroot().findall("object")  # a person's `part`s are deeper: not objects
     except FileNotFoundError:
         raise BadData(f"{file}: no such file") from None
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # it may name an encoding that there isn't
         raise BadData(f"{file}: not readable as XML: {error}") from error
     for item in objects:
         name = (item.findtext("name") or "").strip()

@@ -156,7 +156,7 @@ def search():
     for thing in [*gc.get_objects(), *(f.f_locals for f in sys._current_frames().values())]:
         for inner in [thing, *gc.get_referents(thing)]:
             kind = type(inner).__name__
-            ours = type(inner).__module__.startswith(("tta_bench", "ttabench"))
+            ours = str(type(inner).__module__).startswith(("tta_bench", "ttabench"))
             found += ours and kind in ("ToyDataset", "Stream", "PixelDesk", "PackDataset", "EncodedViews", "Sample")
             found += isinstance(inner, numpy.ndarray) and inner.dtype == numpy.int8 and inner.size > 4
     return found

@@ -27,6 +27,7 @@ from tta_bench.system.text import is_text, visible
 TEMPLATE = "template"
 TEMPLATE_VERSION = "1"  # raise it when the template corpus changes: part of a run's config identity
 BATCH = 256
+ABOUT = ("classes", "backbone", "first_caption")  # what a corpus file must say of itself
 
 Encode = Callable[[Sequence[str]], Tensor]
 
@@ -194,11 +195,16 @@ def load(file: Path, task: Task) -> tuple[Tensor, Tensor]:
         with safe_open(file, framework="pt") as content:
             about: dict[str, str] = parse_json((content.metadata() or {})["about"])
             embeddings, sizes = content.get_tensor("embeddings"), content.get_tensor("sizes")
-        if not all(isinstance(about[key], str) for key in ("classes", "backbone", "first_caption")):
+        if not all(isinstance(about[key], str) and is_text(about[key]) for key in ABOUT):
             raise ValueError("not texts")
         if embeddings.dim() != 2 or not len(embeddings) or sizes.shape != embeddings.shape[:1]:
             raise ValueError("shapes")
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        lengths = embeddings.float().norm(dim=-1)
+        if embeddings.dtype != torch.float32 or not ((lengths - 1).abs() < 0.01).all():  # nor is a NaN
+            raise ValueError("embeddings")
+        if sizes.dtype != torch.int64 or sizes.min() < 1:
+            raise ValueError("sizes")
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise BadData(f"{file}: not a caption corpus (`ttabench captions build` makes one)") from error
     if about["classes"] != digest(list(task.class_names)):
         raise BadData(f"{file}: made for other classes than this dataset's")

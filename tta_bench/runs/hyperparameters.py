@@ -104,7 +104,7 @@ def _equal(a: Any, b: Any) -> bool:
 def _coerce(text: str, hint: Any, where: str) -> Any:
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date or a number that can't be, too many brackets
         value = text
     if isinstance(value, str):  # YAML reads 1e-3 as text
         try:
@@ -112,6 +112,13 @@ def _coerce(text: str, hint: Any, where: str) -> Any:
         except ValueError:
             value = text
     return _fit(value, text, hint, where)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
@@ -140,7 +147,7 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
         kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
         if len(kinds) == len(value):
             return tuple(_fit(v, str(v), kind, where) for v, kind in zip(value, kinds, strict=True))
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
         return float(value)
     if hint is int and isinstance(value, int) and not isinstance(value, bool):
         return value

@@ -23,6 +23,7 @@ from typing import Any
 import platformdirs
 
 from tta_bench.errors import UsageError
+from tta_bench.system.text import visible
 
 NAME = "ttabench.toml"
 PATHS = ("home", "data_root")
@@ -61,9 +62,9 @@ def _read(file: Path) -> Config:
     options: dict[str, Mapping[str, Any]] = {}
     for key, value in content.items():
         if key in PATHS and isinstance(value, str):
-            paths[key] = Path(value).expanduser()
+            paths[key] = _path(value, file, key)
         elif key == "data" and isinstance(value, dict) and all(isinstance(path, str) for path in value.values()):
-            data = {name: Path(path).expanduser() for name, path in value.items()}
+            data = {name: _path(path, file, f"data.{name}") for name, path in value.items()}
         elif key not in (*PATHS, "data") and isinstance(value, dict):
             options[key] = value
         else:
@@ -72,3 +73,12 @@ def _read(file: Path) -> Config:
                 "and a table of options for each command, e.g. [run]"
             )
     return Config(file, paths.get("home"), paths.get("data_root"), data, options)
+
+
+def _path(text: str, file: Path, key: str) -> Path:
+    try:
+        if "\0" not in text:
+            return Path(text).expanduser()
+    except RuntimeError:  # of somebody whom the system does not know
+        pass
+    raise UsageError(visible(f"{file}: `{key}` can't be a path: {text}"))

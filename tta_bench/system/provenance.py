@@ -17,7 +17,9 @@ from tta_bench import __version__
 LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "numpy", "pillow")
 
 
+@functools.cache  # asked three times a run, and each time every library's metadata would be parsed
 def versions() -> dict[str, str]:
+    """Of ttabench, Python and the libraries that numbers depend on, as they were when first asked."""
     found = {"ttabench": __version__, "python": platform.python_version()}
     for library in LIBRARIES:
         try:

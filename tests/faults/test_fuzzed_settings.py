@@ -1,0 +1,113 @@
+"""ttabench.toml and `--set`, damaged or wild at random: one line each, whatever they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import strategies as st
+from typer.main import get_command
+
+from tests.conftest import Invoke
+from tests.faults.fuzzing import WILD, WILD_TEXT, altered, damaged, few_and_many, for_all, outcome
+from tta_bench.cli.app import app
+from tta_bench.cli.options import configured
+from tta_bench.errors import UsageError
+from tta_bench.runs import hyperparameters
+from tta_bench.system import config
+
+CONFIG: dict[str, Any] = {
+    "home": "~/ttabench",
+    "data_root": "data",
+    "data": {"coco2017": "/mnt/coco"},
+    "run": {"backbone": "vit-b16", "device": "cuda", "seed": "0-2", "set": ["shots=3"]},
+    "pack": {"export": {"dataset": "scenes"}},
+}
+
+
+def toml(value: Any) -> str:
+    """As TOML, where it has such a value; otherwise as whatever comes of it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(str(key))} = {toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return str(value).lower() if isinstance(value, float | bool) else json.dumps(value)
+
+
+def document(content: Any) -> bytes:
+    lines = [f"{json.dumps(str(key))} = {toml(value)}" for key, value in content.items()]
+    return "\n".join(lines).encode(errors="surrogatepass")
+
+
+def use_config(folder: Path) -> None:
+    config._read.cache_clear()
+    found = config.load()
+    for path in filter(None, (found.home, found.data_root, *found.data.values())):
+        (path / "store").exists()
+    configured(get_command(app))
+
+
+@few_and_many
+def test_a_damaged_config_is_refused_or_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def check(content: bytes) -> None:
+        (tmp_path / "ttabench.toml").write_bytes(content)
+        outcome(lambda: use_config(tmp_path))
+
+    (tmp_path / "ttabench.toml").write_bytes(document(CONFIG))
+    use_config(tmp_path)
+    for_all(examples, damaged(document(CONFIG)), check)
+
+
+@few_and_many
+def test_an_edited_config_is_refused_or_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke, examples: int
+) -> None:
+    """The whole command, because values go as defaults to the parser of the command line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TTABENCH_HOME")
+    listing = {"list": {"plugin": [], "format": "json"}, "show": {"results": "runs"}, "home": "home", "data": {}}
+
+    def check(content: Any) -> None:
+        if isinstance(content, dict):
+            (tmp_path / "ttabench.toml").write_bytes(document(content))
+            config._read.cache_clear()
+            shown = invoke("show", "clip")
+            assert shown.code in (1, 2)
+            assert "unexpected" not in shown.err
+            assert shown.err.count("\n") == 1
+
+    for_all(examples, altered(listing), check)
+
+
+# ------------------------------------------------------------------------------------------------------------- --set
+
+YAML = st.one_of(
+    WILD_TEXT,
+    WILD.map(lambda value: json.dumps(value)),
+    st.text("0123456789.:-+_eExo[]{},&*!|>'\"~ab \n", max_size=12),
+    st.sampled_from(
+        ["2001-13-45", "[" * 1100, "9" * 5000, "1:30", "010", "!!python/object:os.system", "&a [*a]", "!!set {}"]
+    ),
+)
+HINTS: tuple[Any, ...] = (int, float, str, bool, float | None, tuple[float, float], tuple[int, ...], Literal["a", "b"])
+
+
+@few_and_many
+def test_a_wild_hyper_parameter_is_refused_or_of_its_type(examples: int) -> None:
+    def check(case: tuple[str, Any]) -> None:
+        text, hint = case
+        value = outcome(lambda: [hyperparameters._coerce(text, hint, "--set x")])
+        if value is not None and isinstance(hint, type):
+            assert type(value[0]) is hint
+
+    for_all(examples, st.tuples(YAML, st.sampled_from(HINTS)), check)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1" + "0" * 400, "2001-13-45", "[" * 1100, "nan", "1e999"])
+def test_an_impossible_number_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="a finite number is wanted"):
+        hyperparameters._coerce(text, float, "--set x")

@@ -1,0 +1,125 @@
+"""A store entry that is not the one wanted is set aside, never read and never deleted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.faults.toy_runs import TOY_RUN, finished, lines
+from tta_bench.features.options import EncodingOptions
+from tta_bench.plugins import Registry
+from tta_bench.runs.bench import Bench
+from tta_bench.system.progress import Silent
+
+
+def entries(bench: Bench) -> list[Path]:
+    return sorted(file.parent for file in (bench.home / "store").glob("*/*/meta.json") if "set-aside" not in str(file))
+
+
+def set_aside(bench: Bench) -> list[Path]:
+    return sorted((bench.home / "store").glob("*/*.set-aside-*"))
+
+
+def test_swapped_entries_are_set_aside_and_encoded_afresh(bench: Bench) -> None:
+    """Same dataset, backbone and shape, another seed: nothing but the key tells them apart."""
+    other = dataclasses.replace(TOY_RUN, seed=1)
+    undisturbed = finished(bench), finished(bench, other)
+    seeded = [folder for folder in entries(bench) if "AugMix" in (folder / "meta.json").read_text()]
+    first, second = seeded
+    kept = first.rename(first.with_name("for-a-moment"))
+    second.rename(first)
+    kept.rename(second)
+    lines(bench).clear()
+    assert np.array_equal(finished(bench), undisturbed[0])
+    assert np.array_equal(finished(bench, other), undisturbed[1])
+    assert sum("is that of another entry: set aside as" in line for line in lines(bench)) == 2
+    assert len(set_aside(bench)) == 2
+    assert all((folder / "features.bin").stat().st_size for folder in set_aside(bench))
+    lines(bench).clear()
+    assert np.array_equal(finished(bench), undisturbed[0])
+    assert "0 encoder forwards" in lines(bench)
+
+
+def test_data_and_journal_swapped_between_entries_are_encoded_afresh(bench: Bench) -> None:
+    """Each meta.json stays where it is: only the journal's lines say whose blocks they are."""
+    other = dataclasses.replace(TOY_RUN, seed=1)
+    undisturbed = finished(bench), finished(bench, other)
+    first, second = (folder for folder in entries(bench) if "AugMix" in (folder / "meta.json").read_text())
+    for name in ("features.bin", "journal.txt"):
+        kept = (first / name).read_bytes()
+        (first / name).write_bytes((second / name).read_bytes())
+        (second / name).write_bytes(kept)
+    lines(bench).clear()
+    assert np.array_equal(finished(bench), undisturbed[0])
+    assert np.array_equal(finished(bench, other), undisturbed[1])
+    assert sum("damaged blocks" in line for line in lines(bench)) == 2
+
+
+def test_entries_whose_journal_names_no_entry_are_still_read(bench: Bench) -> None:
+    """As they were written before."""
+    undisturbed = finished(bench)
+    for folder in entries(bench):
+        journal = (folder / "journal.txt").read_text().splitlines()
+        (folder / "journal.txt").write_text("".join(f"{line.rpartition(' ')[0]}\n" for line in journal))
+    lines(bench).clear()
+    assert np.array_equal(finished(bench), undisturbed)
+    assert "0 encoder forwards" in lines(bench)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"key": 1}', None])
+def test_an_unreadable_meta_json_deletes_nothing(bench: Bench, content: bytes | None) -> None:
+    undisturbed = finished(bench)
+    folder = entries(bench)[0]
+    features = (folder / "features.bin").read_bytes()
+    for turn in (1, 2):
+        if content is None:
+            (folder / "meta.json").unlink()
+        else:
+            (folder / "meta.json").write_bytes(content)
+        lines(bench).clear()
+        assert np.array_equal(finished(bench), undisturbed)
+        assert sum("set aside as" in line for line in lines(bench)) == 1
+        assert (set_aside(bench)[turn - 1] / "features.bin").read_bytes() == features
+
+
+@pytest.mark.parametrize("field", ["images_per_block", "shape", "key"])
+def test_a_changed_meta_json_gives_no_other_features(bench: Bench, field: str) -> None:
+    undisturbed = finished(bench)
+    for folder in entries(bench):
+        meta = json.loads((folder / "meta.json").read_text())
+        meta[field] = {"images_per_block": 3, "shape": [24, 1, 8], "key": {**meta["key"], "seed": 9}}[field]
+        (folder / "meta.json").write_text(json.dumps(meta))
+    assert np.array_equal(finished(bench), undisturbed)
+
+
+def test_what_was_asked_of_the_store_before_changes_no_bit(toy_registry: Registry, tmp_path: Path) -> None:
+    def scores(home: str, *batches: tuple[int, int | None]) -> np.ndarray[Any, Any]:
+        for batch_size, limit in batches:
+            options = EncodingOptions(batch_size=batch_size, workers=0)
+            bench = Bench(tmp_path / home, tmp_path, registry=toy_registry, encoding=options, progress=Silent())
+            record = bench.run(dataclasses.replace(TOY_RUN, limit=limit)).record
+            assert record.hardware["batch_size"] == batch_size
+        for file in (tmp_path / home / "store").glob("*/*/meta.json"):
+            meta = json.loads(file.read_text())
+            grids.setdefault(home, {}).setdefault(meta["key"]["recipe"], set()).add(meta["images_per_block"])
+        return record.scores()
+
+    grids: dict[str, dict[str, set[int]]] = {}
+    assert np.array_equal(scores("fresh", (64, None)), scores("used", (1, 3), (64, None)))
+    assert all(found < grids["used"][recipe] for recipe, found in grids["fresh"].items())  # and not the other's
+
+
+def test_another_grid_is_said_once(bench: Bench) -> None:
+    finished(bench)
+    bench.encoding = EncodingOptions(batch_size=1, workers=0)
+    finished(bench)
+    assert sum("--batch-size 1 means 1: encoding it for that too" in line for line in lines(bench)) == 3
+    lines(bench).clear()
+    finished(bench)
+    assert not any("--batch-size" in line for line in lines(bench))
+    assert "0 encoder forwards" in lines(bench)
