@@ -120,6 +120,7 @@ def test_the_family_is_both_baselines_whichever_is_shown(runs: list[RunRecord], 
 def test_all_pairs_are_for_exploring(runs: list[RunRecord]) -> None:
     frame = Results(runs).compare(None, resamples=RESAMPLES)
     assert len(frame) == 3
+    assert frame["delta"].is_monotonic_decreasing
     assert (frame["correction"] == EXPLORATORY).all()
     assert (frame["p_adjusted"] >= frame["p"]).all()
 

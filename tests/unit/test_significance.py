@@ -8,7 +8,7 @@ import pytest
 from scipy import stats  # type: ignore[import-untyped]  # no stubs among the development tools
 from sklearn.metrics import average_precision_score
 
-from tta_bench.metrics import Floats
+from tta_bench.metrics import Empty, Floats
 from tta_bench.metrics.bootstrap import ImageResamples
 from tta_bench.metrics.paired import Resampled, class_differences, difference, mean_ap
 from tta_bench.metrics.significance import (
@@ -173,3 +173,17 @@ def test_rare_classes_widen_an_interval() -> None:
     many = mean_ap(good)
     assert mean_ap(few).error == pytest.approx(many.error, rel=0.25)
     assert mean_ap(few).high - mean_ap(few).value > 1.5 * (many.high - many.value)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("empty", ["skip", "zero"])
+@pytest.mark.parametrize(("images", "positives"), [(1, 0), (1, 1), (6, 0), (6, 1)])
+def test_streams_that_say_next_to_nothing(images: int, positives: int, empty: Empty) -> None:
+    labels = np.zeros((images, 2), dtype=np.int8)
+    labels[:positives, 0] = 1
+    drawn = ImageResamples(images, 2)
+    one, other = ([Resampled.of(np.random.default_rng(seed).random((images, 2)), labels, drawn)] for seed in (0, 1))
+    assert np.isnan(mean_ap(one, empty).value) == (positives == 0 and empty == "skip")
+    found = difference(one, other, empty)
+    assert np.isnan(found.p) or 0 <= found.p <= 1
+    assert [change is None for change in class_differences(one, other)] == [positives == 0, True]

@@ -89,7 +89,7 @@ class ProtocolStatistics:
     def all_pairs(self) -> list[Pair]:
         """Every two configurations that have a replicate in common: for exploring, and corrected for that many."""
         pairs = [pair for one, other in combinations(self.runs, 2) if (pair := self._pair(one, other))]
-        return _adjusted(pairs, benjamini_yekutieli, EXPLORATORY)
+        return _largest_first(_adjusted(pairs, benjamini_yekutieli, EXPLORATORY))
 
     def against(self, baseline: str) -> list[Pair]:
         """Every configuration against each of the method `baseline`.
@@ -100,7 +100,7 @@ class ProtocolStatistics:
         family = {*BASELINES, baseline}
         pairs = [pair for one, other in combinations(self.runs, 2) if (pair := self._in_family(one, other, family))]
         asked = [_facing(pair, self.runs, baseline) for pair in _adjusted(pairs, holm, "Holm")]
-        return sorted((pair for pair in asked if pair), key=lambda pair: -pair.estimate.value)
+        return _largest_first(pair for pair in asked if pair)
 
     def classes(self, config: str, baseline: str) -> dict[str, ClassDifference]:
         """The difference in AP of each class that has positives."""
@@ -233,3 +233,7 @@ def _facing(pair: Pair, runs: Mapping[str, RunRecord], baseline: str) -> Pair | 
 def _adjusted(pairs: Sequence[Pair], correct: Callable[[Floats], Floats], name: str) -> list[Pair]:
     adjusted = correct(np.array([pair.estimate.p for pair in pairs])).tolist()
     return [replace(pair, p_adjusted=p, correction=name) for pair, p in zip(pairs, adjusted, strict=True)]
+
+
+def _largest_first(pairs: Iterable[Pair]) -> list[Pair]:
+    return sorted(pairs, key=lambda pair: -pair.estimate.value)
