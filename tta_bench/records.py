@@ -220,6 +220,17 @@ def load_scores(record: RunRecord) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
         raise BadData(f"{_folder(record) / SCORES}: not what a run writes ({type(error).__name__}: {error})") from error
 
 
+def load_in_dataset_order(record: RunRecord) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Scores [N, C] and labels [N, C] with the images as the dataset has them: alike for all runs of a protocol."""
+    file = _folder(record) / SCORES
+    tensors, _ = read_tensors(file, record.files.get(SCORES))
+    try:
+        order = tensors["index"].argsort(kind="stable")
+        return tensors["scores"][order], tensors["labels"][order]
+    except (KeyError, IndexError) as error:
+        raise BadData(f"{file}: not what a run writes ({type(error).__name__}: {error})") from error
+
+
 def load_diagnostics(record: RunRecord) -> dict[str, np.ndarray[Any, Any]]:
     """One column [N] per diagnostic that the method reported."""
     if DIAGNOSTICS not in record.files and not (_folder(record) / DIAGNOSTICS).exists():
@@ -315,7 +326,7 @@ class Results(Sequence[RunRecord]):
         kept = [run for run in self.runs if all(getattr(run, name) in values for name, values in asked.items())]
         return replace(self, runs=tuple(kept))
 
-    # `report` makes tables from records and so stands above this module; the three below only save a notebook the
+    # `report` makes tables from records and so stands above this module; the four below only save a notebook the
     # way there. They import it when they are called, and nothing here depends on it.
 
     def to_frame(self) -> pd.DataFrame:
@@ -341,6 +352,18 @@ class Results(Sequence[RunRecord]):
         from tta_bench.report.formats import render
 
         return render(self.to_frame(), format, width)
+
+    def compare(
+        self, baseline: str | None = "clip", metric: str | Collection[str] = "mAP", resamples: int = 1000
+    ) -> pd.DataFrame:
+        """What every method gains over `baseline` on the same images, with 95 % intervals and p: docs/statistics.md.
+
+        One row per protocol, method and metric, the largest difference first. Without a baseline every two methods are
+        compared, which is for exploring. Reads the runs' scores; `attrs["notes"]` says what was left out.
+        """
+        from tta_bench.report.comparison import compare
+
+        return compare(self.runs, baseline, _several(metric), resamples).to_frame()
 
     def _repr_html_(self) -> str:
         from tta_bench.report.formats import html_text, to_html

@@ -36,7 +36,7 @@ def average_precision(scores: Scores, labels: Labels, ties: Ties = "threshold") 
     """
     if ties not in ("threshold", "dataset"):
         raise ValueError(f"ties must be 'threshold' or 'dataset', not {ties!r}")
-    scores = _checked(scores, labels)
+    scores = checked(scores, labels)
     # The *stable* sort is what makes the order of ties independent of the processor.
     order = np.argsort(-scores.T, axis=1, kind="stable")  # [C, N]
     ranked = np.take_along_axis(labels.T, order, axis=1)  # [C, N]
@@ -79,7 +79,7 @@ def at_top_k(scores: Scores, labels: Labels, k: int = 3, empty: Empty = "skip") 
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, not {k}")
-    scores = _checked(scores, labels)
+    scores = checked(scores, labels)
     best = np.argsort(-scores, axis=1, kind="stable")[:, :k]  # [N, k]
     predicted = np.zeros(scores.shape, dtype=np.bool_)
     np.put_along_axis(predicted, best, True, axis=1)
@@ -91,7 +91,7 @@ def at_threshold(scores: Scores, labels: Labels, threshold: float = 0.5, empty: 
 
     The threshold is in the units of the scores passed: hand in probabilities for the default of 0.5 to mean anything.
     """
-    return threshold_metrics(_checked(scores, labels) > threshold, labels, empty)
+    return threshold_metrics(checked(scores, labels) > threshold, labels, empty)
 
 
 def threshold_metrics(predicted: Decisions, labels: Labels, empty: Empty = "skip") -> dict[str, float]:
@@ -123,7 +123,7 @@ def summary(
     class gets more than an equal share of its image: nothing to tune, and no influence of the image's offset. It does
     depend on the logit scale, so compare methods whose scores have different scales by mAP and the @3 columns.
     """
-    scores = _checked(scores, labels)
+    scores = checked(scores, labels)
     probabilities = softmax(scores)
     aps = {
         "mAP": average_precision(scores, labels, ties) if ap is None else ap,
@@ -180,7 +180,7 @@ def _harmonic(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b != 0 else 0.0  # NaN stays NaN
 
 
-def _checked(scores: Scores, labels: Labels) -> Floats:
+def checked(scores: Scores, labels: Labels) -> Floats:
     """The scores in float64, or an error that says what is wrong with the pair."""
     _check_labels(scores.shape, labels)
     broken = ~np.isfinite(scores)
