@@ -56,9 +56,13 @@ def test_a_setting_is_what_the_method_does() -> None:
         assert same == (method.setting in ("episodic", "transductive")), name
 
 
+class Variant(TDA):
+    pass
+
+
 def test_a_variant_of_a_matched_method_is_not_matched() -> None:
     assert TDA.status == "official code matched"
-    assert type("Mine", (TDA,), {}).status == "unstated"
+    assert (Variant.status, Variant.setting) == ("unstated", "online")
 
 
 @dataclass
