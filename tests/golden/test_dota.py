@@ -78,9 +78,9 @@ def test_strips_are_the_whole_matrices(dim: int) -> None:
         whole += torch.einsum("cb,cbi,cbj->cij", weights, deviations, deviations)
     shares = torch.tensor([0.2, 0.5, 0.3])
     torch.testing.assert_close(scatters.combined(shares).float(), torch.einsum("c,cij->ij", shares, whole))
-    other = Scatters(3, torch.zeros(dim, dim))
-    other.load_state_dict(scatters.state_dict())
+    other, state = Scatters(3, torch.zeros(dim, dim)), scatters.state_dict()
     scatters.add(weights, deviations)  # a checkpoint does not go on with the run
+    other.load_state_dict(state)
     torch.testing.assert_close(other.combined(shares).float(), torch.einsum("c,cij->ij", shares, whole))
 
 
