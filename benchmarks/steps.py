@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -31,7 +31,12 @@ CHUNKS, CHUNK = 5, 64  # the best mean of CHUNKS times CHUNK calls
 def make_task(rng: torch.Generator) -> Task:
     centres = normalize(torch.randn(CLASSES, 1, DIM, generator=rng), dim=-1)
     bank = normalize(centres + 0.02 * torch.randn(CLASSES, PROMPTS, DIM, generator=rng), dim=-1)  # [C, P, D]
-    return Task([f"class {c}" for c in range(CLASSES)], normalize(bank.mean(1), dim=-1), bank, SCALE, rng=rng)
+    names = [f"class {c}" for c in range(CLASSES)]
+
+    def encode_texts(texts: Sequence[str]) -> Tensor:
+        return normalize(torch.randn(len(texts), DIM, generator=rng), dim=-1)
+
+    return Task(names, normalize(bank.mean(1), dim=-1), bank, SCALE, encode_texts=encode_texts, rng=rng)
 
 
 def make_stream(task: Task, rng: torch.Generator) -> list[Observation]:

@@ -26,7 +26,7 @@ from tta_bench.functional import (
     normalised_entropy,
     stack_views,
 )
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -43,6 +43,13 @@ class BoostAdapter(Method):
     """final = l + α⁺A⁺ − α⁻A⁻, where A⁺ reads the history of all images and the boosting views of this one."""
 
     name: ClassVar[str] = "boostadapter"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "online"
+    paper: ClassVar[Paper | None] = Paper(
+        "BoostAdapter: Improving Vision-Language Test-Time Adaptation via Regional Bootstrapping",
+        "NeurIPS 2024",
+        "https://arxiv.org/abs/2410.15430",
+    )
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     # The official single-label sets, with plain crops instead of AugMix; ImageNet takes one view, hence no boosting.
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {

@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from tta_bench import hookimpl
-from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task
 
 
 @dataclass
@@ -19,6 +19,13 @@ class CLIP(Method):
     """The scaled cosine of the image with every class prototype."""
 
     name: ClassVar[str] = "clip"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "episodic"
+    paper: ClassVar[Paper | None] = Paper(
+        "Learning Transferable Visual Models From Natural Language Supervision",
+        "ICML 2021",
+        "https://arxiv.org/abs/2103.00020",
+    )
 
     def start(self, task: Task) -> None:
         self.task = task

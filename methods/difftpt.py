@@ -18,7 +18,7 @@ from tta_bench.errors import UsageError
 from tta_bench.functional import kept_count, select_confident, stack_views
 from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, descend, marginal_entropy, most_alike
 from tta_bench.generated import NO_IMAGES, Generated
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -27,6 +27,13 @@ class DiffTPT(Method):
     """Per image: keep the views whose logits resemble the image's, of these the confident ones; then as TPT."""
 
     name: ClassVar[str] = "difftpt"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "episodic"
+    paper: ClassVar[Paper | None] = Paper(
+        "Diverse Data Augmentation with Diffusions for Effective Test-time Prompt Tuning",
+        "ICCV 2023",
+        "https://arxiv.org/abs/2308.06038",
+    )
     tunes_prompts: ClassVar[bool] = True
 
     lr: float = 5e-3  # of AdamW

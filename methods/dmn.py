@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import EMPTY, classifier, dot, kept_count, lowest, stack_views
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -32,6 +32,13 @@ class DMN(Method):
     """final = l_0 + b·d: the image's logits and its cosines with what each class's memory answers to it."""
 
     name: ClassVar[str] = "dmn"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "online"
+    paper: ClassVar[Paper | None] = Paper(
+        "Dual Memory Networks: A Versatile Adaptation Approach for Vision-Language Models",
+        "CVPR 2024",
+        "https://arxiv.org/abs/2403.17589",
+    )
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     # The official single-label sets (ViT-B/16). The release picks these weights on the test labels, for score "native".
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {

@@ -17,7 +17,7 @@ from tta_bench import hookimpl
 from tta_bench.functional import low_entropy_pool, normalised_entropy, scaled_product, stack_views, uncertainty
 from tta_bench.functional.class_cache import ClassCache
 from tta_bench.functional.prototypes import entropy_and_slope, felt, in_inference_mode, info_nce
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -51,6 +51,13 @@ class DPE(Method):
     """Dual prototype evolving."""
 
     name: ClassVar[str] = "dpe"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "online"
+    paper: ClassVar[Paper | None] = Paper(
+        "Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models",
+        "NeurIPS 2024",
+        "https://arxiv.org/abs/2410.12790",
+    )
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     # The official code gives the ten fine-grained sets the original image alone.
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {

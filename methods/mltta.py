@@ -16,7 +16,7 @@ from torch import Tensor
 from tta_bench import hookimpl
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, bind, descend, marginal_entropy, minmax
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.prompts.captions import TEMPLATE, corpus_for, digest_of
 from tta_bench.views import AugMix
 
@@ -41,6 +41,13 @@ class MLTTA(Method):
     """Per image: lower the bound entropy of confident views and of confident captions, each with its own context."""
 
     name: ClassVar[str] = "mltta"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "episodic"
+    paper: ClassVar[Paper | None] = Paper(
+        "Multi-Label Test-Time Adaptation with Bound Entropy Minimization",
+        "ICLR 2025",
+        "https://arxiv.org/abs/2502.03777",
+    )
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     tunes_prompts: ClassVar[bool] = True
 

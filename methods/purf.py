@@ -33,7 +33,7 @@ from tta_bench.functional.prototypes import (
     unit,
 )
 from tta_bench.functional.text_bank import Directions, TextBank
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.views import AugMix, RandomCrops
 
 SLOTS = 3  # adjacent embeddings per class, as in ReTA
@@ -149,6 +149,11 @@ class PuRF(Method):
     """Purified multi-label test-time adaptation."""
 
     name: ClassVar[str] = "purf"
+    status: ClassVar[Status] = "reading of the paper"
+    setting: ClassVar[Setting] = "online"
+    paper: ClassVar[Paper | None] = Paper(
+        "Towards Purified Multi-Label Test-Time Adaptation of Vision-Language Models", "ECCV 2026"
+    )
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63), "regions": RandomCrops(50, side=(0.5, 0.8))}
     # What the text prints: holistic views, all of which must agree in G.
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {"paper_text": {"view_set": "V"}}

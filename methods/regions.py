@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tta_bench import hookimpl
 from tta_bench.functional import classifier, stack_views
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Setting, Status, Task, ViewRecipe
 from tta_bench.views import RandomCrops
 
 
@@ -23,6 +23,8 @@ class Regions(Method):
     """ln mean_r softmax(scale · cos) over the image and its regions."""
 
     name: ClassVar[str] = "regions"
+    status: ClassVar[Status] = "ours"
+    setting: ClassVar[Setting] = "episodic"
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"regions": RandomCrops(50)}
 
     def start(self, task: Task) -> None:

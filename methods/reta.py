@@ -34,7 +34,7 @@ from tta_bench.functional.prototypes import (
     through_unit,
 )
 from tta_bench.functional.text_bank import Directions, TextBank
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 SLOTS = 3  # adjacent embeddings per class; the official code also normalises entropies by log2(SLOTS), not by log2 C
@@ -78,6 +78,13 @@ class ReTA(Method):
     """Reliable test-time adaptation: consistency-aware caching and calibration by adjacent text embeddings."""
 
     name: ClassVar[str] = "reta"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "online"
+    paper: ClassVar[Paper | None] = Paper(
+        "Advancing Reliable Test-Time Adaptation of Vision-Language Models under Visual Variations",
+        "ACM MM 2025",
+        "https://arxiv.org/abs/2507.09500",
+    )
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     # The official code leaves AugMix out on ImageNet and its variants (--recipe views=plain63).
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {

@@ -17,7 +17,7 @@ from tta_bench import hookimpl
 from tta_bench.errors import UsageError
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, advantages, descend, policy_loss
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 NO_REWARD = "rlcf needs a reward model: name a second backbone, for example --set reward=openclip:ViT-L-14/openai"
@@ -28,6 +28,13 @@ class RLCF(Method):
     """Per image: raise the likelihood of the classes that the reward model finds better than a view's other guesses."""
 
     name: ClassVar[str] = "rlcf"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "episodic"
+    paper: ClassVar[Paper | None] = Paper(
+        "Test-Time Adaptation with CLIP Reward for Zero-Shot Generalization in Vision-Language Models",
+        "ICLR 2024",
+        "https://openreview.net/forum?id=kIP0duasBb",
+    )
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     tunes_prompts: ClassVar[bool] = True
 

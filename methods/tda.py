@@ -24,7 +24,7 @@ from tta_bench.functional import (
     normalised_entropy,
     stack_views,
 )
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -33,6 +33,11 @@ class TDA(Method):
     """final = l + α⁺A⁺ − α⁻A⁻: the pooled logits, attracted by confident and repelled by uncertain earlier images."""
 
     name: ClassVar[str] = "tda"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "online"
+    paper: ClassVar[Paper | None] = Paper(
+        "Efficient Test-Time Adaptation of Vision-Language Models", "CVPR 2024", "https://arxiv.org/abs/2403.18293"
+    )
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     # The official single-label sets. There ImageNet and the ten sets from Caltech101 on use the original image alone.
     presets: ClassVar[Mapping[str, Mapping[str, object]]] = {

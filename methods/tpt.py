@@ -15,7 +15,7 @@ from torch import Tensor
 from tta_bench import hookimpl
 from tta_bench.functional import select_confident, stack_views
 from tta_bench.functional.prompt_tuning import AdamW, ClassText, ContextTower, descend, marginal_entropy
-from tta_bench.interfaces import Method, Observation, Task, ViewRecipe
+from tta_bench.interfaces import Method, Observation, Paper, Setting, Status, Task, ViewRecipe
 from tta_bench.views import AugMix
 
 
@@ -24,6 +24,13 @@ class TPT(Method):
     """Per image: tune the context on its most confident views, then score the image itself with the tuned prompt."""
 
     name: ClassVar[str] = "tpt"
+    status: ClassVar[Status] = "official code matched"
+    setting: ClassVar[Setting] = "episodic"
+    paper: ClassVar[Paper | None] = Paper(
+        "Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models",
+        "NeurIPS 2022",
+        "https://arxiv.org/abs/2209.07511",
+    )
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}
     tunes_prompts: ClassVar[bool] = True
 

@@ -17,6 +17,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
+    NamedTuple,
     Protocol,
     Self,
     TypeVar,
@@ -254,6 +255,17 @@ class Observation:
 
 State = dict[str, Any]
 
+Status = Literal["official code matched", "reading of the paper", "port", "ours", "unstated"]
+Setting = Literal["episodic", "online", "transductive", "unstated"]
+
+
+class Paper(NamedTuple):
+    """Where a method was published; empty where it is not known."""
+
+    title: str
+    venue: str = ""
+    url: str = ""
+
 
 @dataclass
 class Method(ABC):
@@ -272,6 +284,17 @@ class Method(ABC):
     preset_recipes: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Views that a preset brings along: name -> role -> recipe name."""
     tunes_prompts: ClassVar[bool] = False
+    status: ClassVar[Status] = "unstated"
+    """What its numbers were held against. It is not inherited: a variant of a matched method is not matched."""
+    setting: ClassVar[Setting] = "unstated"
+    """What it may know when it scores an image: that image (episodic), those before it as well (online), or the whole
+    test set (transductive). It is read from the instance, so that a property may make it depend on fields."""
+    paper: ClassVar[Paper | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "status" not in vars(cls):
+            cls.status = "unstated"
 
     def __post_init__(self) -> None:
         """Refuses a word that a field's `Literal` does not have: it would fall through to some branch in silence."""

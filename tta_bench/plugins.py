@@ -23,7 +23,7 @@ import pluggy
 
 from tta_bench import hookspecs
 from tta_bench.errors import PluginError, UnknownName, UsageError
-from tta_bench.system import loading
+from tta_bench.system import declared, loading
 from tta_bench.system.code import BUILT_IN, Origin, own_line
 from tta_bench.system.files import digest
 from tta_bench.system.sources import built_in_source
@@ -52,14 +52,19 @@ class Plugin:
     @property
     def summary(self) -> str:
         """First line of the module's docstring, read without importing it."""
-        source = _source_file(self.module)
-        if source is None:
-            return ""
-        try:
-            doc = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8")))
-        except (OSError, SyntaxError, ValueError):
-            return ""
+        doc = ast.get_docstring(declared.parsed(_source_file(self.module)))
         return (doc or "").partition("\n")[0]
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What a method says about itself (`status`, `setting`, `paper`), read without importing it."""
+        said = declared.members(declared.parsed(_source_file(self.module)), self.name, ("status", "setting", "paper"))
+        paper = said.get("paper")
+        return {
+            "status": said.get("status", "unstated"),
+            "setting": said.get("setting", "unstated"),
+            "paper": dict(zip(("title", "venue", "url"), (*paper, "", ""), strict=False)) if paper else None,
+        }
 
 
 class Registry:

@@ -73,6 +73,8 @@ class RunRecord:
     files: Mapping[str, str] = field(default_factory=dict)  # sha256 of what lies beside run.json
     random_weights: bool = False  # the backbone was untrained: tables leave such runs out unless asked
     dataset_size: int | None = None  # images of the complete dataset variant; None: not recorded, in version 0.1
+    setting: str = ""  # episodic | online | transductive | unstated; empty: not recorded, in version 0.1
+    status: str = ""  # what the method's code was held against, in the words of `Method.status`; empty as above
     notes: Sequence[str] = field(default_factory=list)  # what makes the numbers mean less than they seem to
     folder: Path | None = None  # where it was read from or written to; not in the file
     sealed: bool = field(default=False, compare=False)  # read from a file that vouched for itself; not in the file

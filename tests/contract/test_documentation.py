@@ -1,4 +1,4 @@
-"""docs/plugins.md names every member that the core reads of a plugin."""
+"""docs/plugins.md names every member that the core reads of a plugin; docs/methods.md has a row for every method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tta_bench.interfaces import BackboneExtras, DatasetExtras, Downloadable, Method, PromptTunable
+from tta_bench.plugins import Registry
 
+METHODS = Path(__file__).parents[2].joinpath("docs", "methods.md").read_text(encoding="utf-8")
 DOCS = Path(__file__).parents[2].joinpath("docs", "plugins.md").read_text(encoding="utf-8")
 PARTS = dict(zip(*[iter(re.split(r"^## (.*)\n", DOCS, flags=re.MULTILINE)[1:])] * 2, strict=True))
 
@@ -38,6 +40,16 @@ def test_every_optional_member_of_a_dataset(member: str) -> None:
 )
 def test_every_optional_member_of_a_backbone(member: str) -> None:
     assert member in names_in("A backbone")
+
+
+@pytest.mark.parametrize("name", Registry().names("methods"))
+def test_every_method_has_a_row_as_it_declares_itself(name: str) -> None:
+    method = Registry().method(name)()
+    (row,) = re.findall(rf"^\| `{name}` \|.*$", METHODS, flags=re.MULTILINE)
+    _, _, views, setting, status, _, source, _ = map(str.strip, row.split("|"))
+    assert views == (", ".join(recipe.name for recipe in method.recipes.values()) or "image")
+    assert (setting, status) == (method.setting, method.status)
+    assert all(part in source for part in method.paper or ())
 
 
 def test_the_lists_above_are_those_of_the_interfaces() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import pytest
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tests.conftest import TOY, Invoke
 from tta_bench.checks import conformance
-from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.interfaces import Method, Observation, Setting, Status, Task
+from tta_bench.methods.tda import TDA
 from tta_bench.plugins import Registry
 
 
@@ -22,6 +23,46 @@ def test_every_method_conforms(name: str) -> None:
     examination = conformance.examine(Registry().method(name))
     assert [v for v in examination.verdicts if not v.passed] == []
     assert examination.notes == []  # a built-in returns logits, so nothing is odd about its scores
+
+
+@pytest.mark.parametrize("name", Registry().names("methods"))
+def test_every_method_says_what_it_is(name: str) -> None:
+    """Its status, its setting and its paper, the same with and without importing it."""
+    registry = Registry()
+    cls, said = registry.method(name), registry.find("methods", name).declared
+    method = cls()
+    assert method.status in get_args(Status)
+    assert method.setting in get_args(Setting)
+    assert "unstated" not in (method.status, method.setting)
+    assert method.status in said["status"].split(" or ")
+    assert method.setting in said["setting"].split(" or ")
+    assert said["paper"] == (cls.paper._asdict() if cls.paper else None)
+    assert (cls.paper is None) == (method.status == "ours")
+
+
+def test_a_setting_is_what_the_method_does() -> None:
+    """An episodic method scores an image alike whatever came before; an online one does not."""
+    world = conformance.World()
+    for name in Registry().names("methods"):
+        method = Registry().method(name)()
+        stream = list(world.stream(method))
+        task = world.task(method)
+        with torch.no_grad():
+            method.start(task)
+            fresh = method.step(stream[-1])
+            method.start(task)
+            late = [method.step(x) for x in stream][-1]
+        same = fresh.shape == late.shape and torch.allclose(fresh, late, atol=1e-4)
+        assert same == (method.setting in ("episodic", "transductive")), name
+
+
+class Variant(TDA):
+    pass
+
+
+def test_a_variant_of_a_matched_method_is_not_matched() -> None:
+    assert TDA.status == "official code matched"
+    assert (Variant.status, Variant.setting) == ("unstated", "online")
 
 
 @dataclass

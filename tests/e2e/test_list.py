@@ -26,6 +26,25 @@ def test_a_method(invoke: Invoke) -> None:
     assert "nothing but features" in out
 
 
+def test_what_a_method_is(invoke: Invoke) -> None:
+    out = invoke("list", "methods", "bca").out
+    assert "  setting  online\n  status   port\n  paper    Bayesian Test-Time Adaptation" in out
+    listed = {entry["name"]: entry for entry in json.loads(invoke("list", "methods", "--json").out)}
+    assert (listed["zero"]["setting"], listed["zero"]["status"]) == ("episodic", "official code matched")
+    assert listed["zero"]["paper"]["venue"] == "NeurIPS 2024"
+    assert listed["sparc"]["setting"] == "online or transductive"
+    assert listed["regions"]["paper"] is None
+    assert "online; reading of the paper" in invoke("list", "methods").out
+    one = json.loads(invoke("list", "methods", "sparc", "--json").out)
+    assert (one["setting"], one["status"], one["paper"]["venue"]) == (
+        "transductive",
+        "official code matched",
+        "CVPR 2025",
+    )
+    unsaid = {p["name"]: p for p in json.loads(invoke("list", "methods", "--json", "--plugin", str(TOY)).out)}
+    assert unsaid["secondeyes"]["status"] == "unstated"
+
+
 def test_what_methods_need_is_said_in_their_own_words(invoke: Invoke) -> None:
     assert "for example --set reward=openclip:ViT-L-14/openai" in invoke("list", "methods", "rlcf").out
     assert "difftpt needs generated images" in invoke("list", "methods", "difftpt").out

@@ -28,6 +28,7 @@ def test_a_run_leaves_a_complete_record(toy_run: Invoke, home: Path) -> None:
     record = records.load(folder)
     assert record.n == 24
     assert record.tag == "default"
+    assert (record.setting, record.status) == ("unstated", "unstated")
     assert record.hyper_parameters == {"weight": 0.5}
     assert record.counts == {"encoder_forwards": 216, "text_forwards": 4, "backward_passes": 0}
     assert set(record.per_class_ap) == {"red", "green", "blue", "grey"}
@@ -38,6 +39,12 @@ def test_a_run_leaves_a_complete_record(toy_run: Invoke, home: Path) -> None:
     assert load_file(folder / "scores.safetensors")["scores"].dtype == np.float32
     assert load_file(folder / "diagnostics.safetensors")["seen"].tolist() == list(range(1, 25))
     assert not (folder / "checkpoint.pt").exists()
+
+
+def test_a_record_says_what_the_method_is(toy_run: Invoke, home: Path) -> None:
+    toy_run("sparc", "--set", "mode=running", "--set", "compound=none")
+    record = records.load(only_run(home))
+    assert (record.setting, record.status) == ("online", "ours")
 
 
 def test_the_same_run_is_not_repeated_unless_forced(toy_run: Invoke, home: Path) -> None:

@@ -11,12 +11,20 @@ from torch import Tensor
 
 from tests.structured import make_stream, make_task, random, run, unit_rows
 from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.methods.bca import BCA
+from tta_bench.methods.bcp import BCP
 from tta_bench.methods.boostadapter import BoostAdapter
 from tta_bench.methods.dmn import DMN
+from tta_bench.methods.dota import DOTA
 from tta_bench.methods.dpe import DPE
+from tta_bench.methods.mta import MTA
 from tta_bench.methods.purf import PuRF
 from tta_bench.methods.reta import ReTA
+from tta_bench.methods.sparc import SPARC
 from tta_bench.methods.tda import TDA
+from tta_bench.methods.views import AveragedViews
+from tta_bench.methods.zero import ZERO
+from tta_bench.methods.zregions import ZRegions
 
 METHODS = [
     TDA,
@@ -35,6 +43,16 @@ METHODS = [
     lambda: PuRF(selection="global_only", view_set="V"),
     lambda: PuRF(rp=False),
     lambda: PuRF(ep=False, tr=False),
+    AveragedViews,
+    ZRegions,
+    lambda: ZERO(tie_break="clean"),
+    MTA,
+    BCA,
+    lambda: BCA(count_1=3, tau_2=0.1, score="native"),
+    BCP,
+    lambda: BCP(mu=0.0, order="before", anchor_score="add", pmi_min=-1.0),
+    DOTA,
+    lambda: SPARC(mode="running", compound="none"),
 ]
 every_method = pytest.mark.parametrize("make", METHODS, ids=lambda make: getattr(make, "__name__", ""))
 
@@ -104,7 +122,7 @@ def test_classes_may_be_permuted(make: Any) -> None:
     torch.testing.assert_close(run(make(), permuted, stream), run(make(), task, stream)[:, order], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", [TDA, BoostAdapter, DMN, DPE, ReTA, PuRF])
+@pytest.mark.parametrize("make", [TDA, BoostAdapter, DMN, DPE, ReTA, PuRF, ZRegions, ZERO, MTA, BCA, BCP, DOTA])
 def test_a_class_without_text_gives_finite_scores(make: Any) -> None:
     """Its prototype is the zero vector. (In emulated half precision the slopes of one overflow, as they did there.)"""
     task = make_task(dtype=torch.float32)
@@ -120,7 +138,8 @@ def test_start_forgets(make: Any) -> None:
     method = make()
     first = run(method, task, stream)
     assert torch.equal(run(method, task, stream), first)
-    assert not torch.equal(first[-1], run(make(), task, stream[-1:])[0])  # otherwise nothing was there to forget
+    alone = run(make(), task, stream[-1:])[0]
+    assert torch.equal(first[-1], alone) == (method.setting == "episodic")  # otherwise nothing was there to forget
 
 
 @every_method
@@ -140,8 +159,15 @@ def test_state_round_trip_is_bit_identical(make: Any) -> None:
 
 def numbers(state: Mapping[str, Any]) -> int:
     """How many numbers the tensors of a state hold, those of its parts included."""
-    parts = [value for value in state.values() if isinstance(value, Tensor | dict)]
-    return sum(part.numel() if isinstance(part, Tensor) else numbers(part) for part in parts)
+    return sum(numbers_in(value) for value in state.values())
+
+
+def numbers_in(value: object) -> int:
+    if isinstance(value, dict):
+        return numbers(value)
+    if isinstance(value, list):
+        return sum(map(numbers_in, value))
+    return value.numel() if isinstance(value, Tensor) else 0
 
 
 @every_method
@@ -189,7 +215,7 @@ def test_one_prompt_is_as_good_as_three_equal_ones() -> None:
     torch.testing.assert_close(methods[0].text_bank, methods[1].text_bank)
 
 
-@pytest.mark.parametrize("method", [TDA, BoostAdapter, DMN, DPE, ReTA, PuRF])
+@pytest.mark.parametrize("method", [TDA, BoostAdapter, DMN, DPE, ReTA, PuRF, DOTA])
 def test_presets_name_hyper_parameters(method: Any) -> None:
     assert len(method.presets) == (1 if method is PuRF else 15)
     for preset in method.presets.values():

@@ -142,6 +142,11 @@ def _branches(scores: Tensor) -> Tensor:
     return scores.detach().clone() if scores.dim() == 2 else scores.detach().clone()[None]
 
 
+def _finished(method: Method, world: World) -> Tensor:
+    """The scores [N, C] that are ranked: what branches hold besides is the method's own affair."""
+    return method.finish(scores_of(method, world))
+
+
 def _well_formed(make: Make, world: World) -> str:
     method = make()
     scores = scores_of(method, world)
@@ -188,8 +193,8 @@ def _inputs_untouched(make: Make) -> str:
 
 def _permutation(make: Make) -> str:
     order = (3, 0, 5, 1, 4, 2)
-    plain, permuted = (scores_of(make(), World(permutation=p)) for p in (None, order))
-    worst = float((plain[..., list(order)] - permuted).abs().max())
+    plain, permuted = (_finished(make(), World(permutation=p)) for p in (None, order))
+    worst = float((plain[:, list(order)] - permuted).abs().max())
     return "" if worst <= TOLERANCE * (1 + float(plain.abs().max())) else f"scores differ by {worst:.3g}"
 
 
@@ -294,5 +299,4 @@ def examine(cls: type[Method]) -> Examination:
 
 def _oddities(make: Make) -> list[str]:
     """What is odd about the scores of a method that is otherwise sound."""
-    method = make()
-    return metrics.oddities(method.finish(scores_of(method, World())).numpy())
+    return metrics.oddities(_finished(make(), World()).numpy())

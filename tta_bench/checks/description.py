@@ -46,6 +46,9 @@ class Description:
     preset_recipes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     recipes: dict[str, str] = field(default_factory=dict)  # role -> recipe
     variants: list[str] = field(default_factory=list)  # the first is the default
+    status: str = ""  # of a method, as `setting` and `paper`
+    setting: str = ""
+    paper: Mapping[str, str] | None = None
     needs: list[str] = field(default_factory=list)
     offers: list[str] = field(default_factory=list)  # what else can be asked of it
 
@@ -95,11 +98,13 @@ def _describe_method(cls: type[Method], found: Description) -> None:
     found.fields = fields_of(cls)
     with _mending(cls, found):
         found.presets, found.preset_recipes = (_by_name(cls, name) for name in ("presets", "preset_recipes"))
+    found.paper = cls.paper._asdict() if cls.paper else None
     if cls.tunes_prompts:
         found.needs.append("a backbone whose prompts can be tuned")
     if any(f.required for f in found.fields):
         return  # without values nothing more can be asked
     method = cls()
+    found.status, found.setting = method.status, method.setting
     found.recipes = {str(role): str(recipe.name) for role, recipe in method.recipes.items()}
     second = method.second_backbone()
     if second:

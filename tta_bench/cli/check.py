@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -54,7 +54,7 @@ def list_(
         return
     plugins = found.plugins(kinds.get(kind))
     if json:
-        print(json_.dumps([{**asdict(p), "summary": p.summary} for p in plugins], indent=1))
+        print(json_.dumps([_said(p) for p in plugins], indent=1))
         return
     columns = {"name": "name", "from": "origin", "what": "summary"}
     if kind == "plugins":
@@ -77,6 +77,12 @@ def _show_one(found: Registry, plugin: Plugin, data_root: Path | None, json: boo
         print_description(description)
 
 
+def _said(plugin: Plugin) -> dict[str, Any]:
+    """All that is known of a plugin without importing it."""
+    said = {**asdict(plugin), "entry_point": plugin.entry_point, "summary": plugin.summary}
+    return {**said, **plugin.declared} if plugin.kind == "methods" else said
+
+
 def _print_table(columns: Mapping[str, str], plugins: Sequence[Plugin]) -> None:
     from rich.console import Console
     from rich.markup import escape
@@ -86,7 +92,10 @@ def _print_table(columns: Mapping[str, str], plugins: Sequence[Plugin]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for plugin in plugins:
-        table.add_row(*(escape(getattr(plugin, attribute)) for attribute in columns.values()))
+        said = _said(plugin)
+        if plugin.kind == "methods":
+            said["summary"] += f"\n{said['setting']}; {said['status']}"
+        table.add_row(*(escape(said[attribute]) for attribute in columns.values()))
     Console().print(table)
 
 

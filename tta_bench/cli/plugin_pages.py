@@ -23,6 +23,7 @@ def print_description(found: Description) -> None:
     console.print(Text(f"{found.kind}.{found.name}", style="bold"), Text(f"from {found.origin} ({found.module})"))
     for text in filter(None, (found.summary, found.about)):
         console.print(Text(text))
+    _section(console, "what it is", _standing(found))
     _section(console, "hyper-parameters (--set NAME=VALUE)", map(_field_row, found.fields))
     _section(console, "views (--recipe ROLE=RECIPE)", found.recipes.items())
     presets = [(name, _preset(found, name)) for name in dict.fromkeys([*found.presets, *found.preset_recipes])]
@@ -31,6 +32,13 @@ def print_description(found: Description) -> None:
     _section(console, f"variants (--dataset {found.name}:VARIANT; the first is the default)", variants)
     _section(console, "has", [(text,) for text in found.offers])
     _section(console, "needs", [(text,) for text in found.needs])
+
+
+def _standing(found: Description) -> list[tuple[str, str]]:
+    paper = ", ".join(filter(None, found.paper.values())) if found.paper else ""
+    return [(name, said) for name in ("setting", "status") if (said := getattr(found, name))] + (
+        [("paper", paper)] if paper else []
+    )
 
 
 def _section(console: Console, title: str, rows: Iterable[Sequence[str]]) -> None:

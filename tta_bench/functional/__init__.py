@@ -47,6 +47,15 @@ def normalised_entropy(h: Number, n_classes: int) -> Number:
     return h / math.log2(n_classes) if n_classes > 1 else h * 0.0
 
 
+# ----------------------------------------------------------------------------------------------------------- scores
+
+
+def standard_scores(values: Tensor, dim: int = -1) -> Tensor:
+    """(x − mean) / sd along a dimension, sd with ddof 1; 0 where nothing varies."""
+    var, mean = torch.var_mean(values, dim, correction=min(1, values.shape[dim] - 1), keepdim=True)
+    return (values - mean) / var.sqrt_().masked_fill_(var == 0, math.inf)
+
+
 # ---------------------------------------------------------------------------------------------------------- views
 
 

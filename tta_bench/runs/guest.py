@@ -171,6 +171,8 @@ class Session:
             "digests": dict(method.digests()),
             "recipes": {role: _described(recipe) for role, recipe in method.recipes.items()},
             "preset_recipes": {key: dict(roles) for key, roles in method.preset_recipes.items()},
+            "status": str(method.status),
+            "setting": str(method.setting),
             "tunes_prompts": bool(method.tunes_prompts),
             "second_backbone": method.second_backbone(),
             "origin": dataclasses.asdict(origin),

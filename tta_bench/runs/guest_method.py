@@ -40,6 +40,7 @@ class GuestMethod(Method):
         self.recipes = recipes  # type: ignore[misc]
         self.preset_recipes = about["preset_recipes"]  # type: ignore[misc]
         self.tunes_prompts = about["tunes_prompts"]  # type: ignore[misc]
+        self.status, self.setting = about["status"], about["setting"]  # type: ignore[misc]
         self.origin = Origin(**about["origin"])
         self._about, self._session, self._timeout = about, session, step_timeout
         self._desk = Desk()

@@ -277,6 +277,8 @@ class Run:
             tag=self.configured.tag,
             random_weights=BackboneExtras.of(source.backbone).random_weights,
             changes=changes,
+            setting=self.method.setting,
+            status=self.method.status,
             notes=[*self._strangers(), *metrics.oddities(scores)],
             metrics=_defined(summary),
             per_class_ap=_defined(dict(zip(source.dataset.class_names, ap.tolist(), strict=True))),

@@ -140,5 +140,7 @@ OPTIONAL: Mapping[str, Check] = {
     "files": _files,
     "random_weights": _flag,
     "dataset_size": _or_null(_whole(1)),
+    "setting": _text,
+    "status": _text,
     "notes": _texts,
 }
