@@ -306,8 +306,8 @@ class Results(Sequence[RunRecord]):
         kept = [run for run in self.runs if all(getattr(run, name) in values for name, values in asked.items())]
         return replace(self, runs=tuple(kept))
 
-    # `report` makes tables from records and so stands above this module; the three below only save a notebook the
-    # way there. They import it when they are called, and nothing here depends on it.
+    # `report` makes tables from records and so stands above this module; those below only save a notebook the way
+    # there. They import it when they are called, and nothing here depends on it.
 
     def to_frame(self) -> pd.DataFrame:
         """One row per run, with the columns of `ttabench leaderboard --format csv`.
@@ -332,6 +332,18 @@ class Results(Sequence[RunRecord]):
         from tta_bench.report.formats import render
 
         return render(self.to_frame(), format, width)
+
+    def orders(self, metric: str = "mAP") -> pd.DataFrame:
+        """How much a method depends on the stream's order: the mean over runs, the worst and the spread.
+
+        One row per method and kind of order; all shuffles are of one kind.
+
+        >>> list(results.orders().columns[-5:])
+        ['runs', 'mean', 'worst', 'spread', 'worst_run']
+        """
+        from tta_bench.report.orders import over_orders
+
+        return over_orders(self.to_frame(), metric)
 
     def _repr_html_(self) -> str:
         from tta_bench.report.formats import html_text, to_html
