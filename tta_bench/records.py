@@ -64,7 +64,7 @@ class RunRecord:
     changes: Mapping[str, str]  # what the user asked for beyond the defaults: settings, preset, recipes
     metrics: Mapping[str, float | None]  # None: undefined, for example without a single positive
     per_class_ap: Mapping[str, float | None]  # None: no positive image
-    counts: Mapping[str, int]  # encoder_forwards, text_forwards, backward_passes
+    counts: Mapping[str, int]  # what it cost whatever the hardware: see `Run._counts`
     speed: Mapping[str, float]  # images_per_s, seconds, peak_memory_mb
     hardware: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +73,7 @@ class RunRecord:
     random_weights: bool = False  # the backbone was untrained: tables leave such runs out unless asked
     dataset_size: int | None = None  # images of the complete dataset variant; None: not recorded, in version 0.1
     notes: Sequence[str] = field(default_factory=list)  # what makes the numbers mean less than they seem to
+    along: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # mAP of halves and domains alone
     folder: Path | None = None  # where it was read from or written to; not in the file
     sealed: bool = field(default=False, compare=False)  # read from a file that vouched for itself; not in the file
 
@@ -125,6 +126,10 @@ class RunRecord:
     def ids(self) -> tuple[str, ...]:
         """The images' ids, in stream order."""
         return tuple(load_scores(self)[2])
+
+    def index(self) -> np.ndarray[Any, Any]:
+        """[N] the images' places in the dataset, in stream order."""
+        return _score_file(self)[0]["index"]
 
     def diagnostics(self) -> dict[str, np.ndarray[Any, Any]]:
         """What the method reported of its own accord: a column [N] per name, in stream order; empty if nothing."""
@@ -204,9 +209,14 @@ def damage(folder: Path) -> str:
 
 def load_scores(record: RunRecord) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:
     """Scores [N, C], labels [N, C] and ids, in stream order."""
+    tensors, ids = _score_file(record)
+    return tensors["scores"], tensors["labels"], ids
+
+
+def _score_file(record: RunRecord) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
     tensors, metadata = read_tensors(_folder(record) / SCORES, record.files.get(SCORES))
     try:
-        return tensors["scores"], tensors["labels"], list(json.loads(metadata["ids"]))
+        return {name: tensors[name] for name in ("scores", "labels", "index")}, list(json.loads(metadata["ids"]))
     except (KeyError, ValueError) as error:
         raise BadData(f"{_folder(record) / SCORES}: not what a run writes ({type(error).__name__}: {error})") from error
 
@@ -344,6 +354,28 @@ class Results(Sequence[RunRecord]):
         from tta_bench.report.orders import over_orders
 
         return over_orders(self.to_frame(), metric)
+
+    def along(self, points: int = 20, window: int | None = None) -> pd.DataFrame:
+        """mAP along the stream of each run, beside that of frozen CLIP on the same images where such a run is here.
+
+        One row per run and point: `images` seen so far, mAP of all of them and of the last `window` (a tenth).
+
+        >>> list(results.along(points=2).columns[-6:])
+        ['run', 'images', 'mAP', 'mAP_window', 'clip', 'clip_window']
+        """
+        from tta_bench.report.along import curves
+
+        return curves(self.runs, points, window)
+
+    def diagnostics(self) -> pd.DataFrame:
+        """What methods reported of their own accord: a row per run and image, a column per name.
+
+        >>> list(results.diagnostics().columns[:9])
+        ['method', 'dataset', 'backbone', 'prompt', 'seed', 'order', 'run', 'position', 'id']
+        """
+        from tta_bench.report.along import reported
+
+        return reported(self.runs)
 
     def _repr_html_(self) -> str:
         from tta_bench.report.formats import html_text, to_html

@@ -22,7 +22,7 @@ def over_orders(frame: pd.DataFrame, metric: str = "mAP") -> pd.DataFrame:
     for key, runs in defined.groupby(ROW, sort=True):
         values = runs[metric]
         worst, best = float(values.min()), float(values.max())
-        worst_run = runs.loc[values.idxmin(), "run"]
+        worst_run = str(runs["run"].iloc[int(values.argmin())])
         rows.append((*key, len(runs), float(values.mean()), worst, best - worst, worst_run))
     return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -20,6 +20,7 @@ from tta_bench import metrics
 from tta_bench.errors import BadData, PluginError, TTABenchError
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.runs.cost import state_digest, state_of
 from tta_bench.system.code import own_line
 from tta_bench.system.files import write_atomically
 from tta_bench.system.progress import Reporter
@@ -36,6 +37,7 @@ class Adaptation:
     diagnostics: dict[str, list[float]] = field(default_factory=dict)
     position: int = 0
     seconds: float = 0.0  # spent in `step`, over all resumptions
+    first_state: str = ""  # digest of the method's state after the first image
 
     def record(self, scores: Tensor, report: dict[str, float], total: int) -> None:
         branches = scores if scores.dim() == 2 else scores[None]  # [B, C]
@@ -56,6 +58,7 @@ class Adaptation:
             "diagnostics": self.diagnostics,
             "position": self.position,
             "seconds": self.seconds,
+            "first_state": self.first_state,
             "state": method.state_dict(),
             "rng": task.rng.get_state(),
         }
@@ -71,7 +74,7 @@ class Adaptation:
             Exception: the file is damaged or belongs to other code; the caller starts afresh.
         """
         content = torch.load(io.BytesIO(opened(file.read_bytes(), code)), weights_only=True)
-        done = cls(None, content["diagnostics"], content["position"], content["seconds"])
+        done = cls(None, content["diagnostics"], content["position"], content["seconds"], content["first_state"])
         if content["outputs"] is not None:
             done.outputs = torch.empty(total, *content["outputs"].shape[1:])
             done.outputs[: done.position] = content["outputs"]
@@ -104,6 +107,8 @@ def adapt(
             scores = _step(method, x, stream.ids[x.index], len(task.class_names))
             progress.seconds += time.perf_counter() - began
             progress.record(scores, method.take_report(), len(stream))
+            if progress.position == 1:
+                progress.first_state = state_digest(state_of(method))
             now = time.monotonic()
             note = ""
             if now - shown > RUNNING_MAP_SECONDS and progress.outputs is not None:

@@ -141,4 +141,5 @@ OPTIONAL: Mapping[str, Check] = {
     "random_weights": _flag,
     "dataset_size": _or_null(_whole(1)),
     "notes": _texts,
+    "along": _mapping(_mapping(PERCENTAGE)),
 }
