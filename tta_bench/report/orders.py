@@ -13,7 +13,8 @@ COLUMNS = [*ROW, "runs", "mean", "worst", "spread", "worst_run"]
 
 
 def over_orders(frame: pd.DataFrame, metric: str = "mAP") -> pd.DataFrame:
-    """`spread` is the best run minus the worst, in points of the metric; `worst_run` names the run to look at."""
+    """`spread` is the best run minus the worst, in points of the metric, and NaN for a single run; `worst_run` names
+    the run to look at."""
     if metric not in frame.columns:
         numbers = [name for name in frame.columns if pd.api.types.is_float_dtype(frame[name])]
         raise UnknownName("metric", metric, numbers, f"There are: {', '.join(numbers)}.")
@@ -23,7 +24,8 @@ def over_orders(frame: pd.DataFrame, metric: str = "mAP") -> pd.DataFrame:
         values = runs[metric]
         worst, best = float(values.min()), float(values.max())
         worst_run = str(runs["run"].iloc[int(values.argmin())])
-        rows.append((*key, len(runs), float(values.mean()), worst, best - worst, worst_run))
+        spread = best - worst if len(runs) > 1 else float("nan")
+        rows.append((*key, len(runs), float(values.mean()), worst, spread, worst_run))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -37,9 +39,10 @@ def to_text(table: pd.DataFrame) -> list[str]:
         if part["protocol"].nunique() > 1:
             lines.append("(not on the same images, labels or prompts: lines with other images can't be compared)")
         lines.append(f"{'method':<{widths[0]}}  {'order':<{widths[1]}}  runs   mean  worst  spread")
-        for name, row in zip(names, part.itertuples(index=False), strict=True):
-            numbers = f"{row.runs:>4}  {row.mean:5.2f}  {row.worst:5.2f}  {row.spread:6.2f}"
-            lines.append(f"{name:<{widths[0]}}  {row.order:<{widths[1]}}  {numbers}")
+        for name, row in zip(names, part.to_dict("records"), strict=True):
+            spread = f"{row['spread']:.2f}" if row["runs"] > 1 else "–"
+            numbers = f"{row['runs']:>4}  {row['mean']:5.2f}  {row['worst']:5.2f}  {spread:>6}"
+            lines.append(f"{name:<{widths[0]}}  {row['order']:<{widths[1]}}  {numbers}")
     return lines
 
 
