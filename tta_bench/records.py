@@ -358,21 +358,15 @@ class Results(Sequence[RunRecord]):
     def along(self, points: int = 20, window: int | None = None) -> pd.DataFrame:
         """mAP along the stream of each run, beside that of frozen CLIP on the same images where such a run is here.
 
-        One row per run and point: `images` seen so far, mAP of all of them and of the last `window` (a tenth).
-
-        >>> list(results.along(points=2).columns[-6:])
-        ['run', 'images', 'mAP', 'mAP_window', 'clip', 'clip_window']
+        One row per run and point: `images` seen so far, `mAP` of all of them and `mAP_window` of the last `window` (by
+        default a tenth of the stream), and as much of `clip` and `clip_window`. It needs the runs' stored scores.
         """
         from tta_bench.report.along import curves
 
         return curves(self.runs, points, window)
 
     def diagnostics(self) -> pd.DataFrame:
-        """What methods reported of their own accord: a row per run and image, a column per name.
-
-        >>> list(results.diagnostics().columns[:9])
-        ['method', 'dataset', 'backbone', 'prompt', 'seed', 'order', 'run', 'position', 'id']
-        """
+        """What methods reported of their own accord: a row per run and image in stream order, a column per name."""
         from tta_bench.report.along import reported
 
         return reported(self.runs)

@@ -31,7 +31,7 @@ from tta_bench.metrics import AP_CONVENTIONS, along
 from tta_bench.records import Identity, RunRecord
 from tta_bench.runs import alarms, cost, hyperparameters, known
 from tta_bench.runs.hyperparameters import Configured
-from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished, limited_threads
+from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
 from tta_bench.system.code import Origin, origin_of
@@ -159,18 +159,13 @@ class Run:
         adaptation = adapt(
             self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter, writer, ties
         )
-        assert adaptation.outputs is not None  # the stream is not empty
-        scores = finished(self.method, adaptation.outputs).float().numpy()
         self.notes += self._suspicions(task, adaptation)
-        counts = self._counts(task)  # before the step that is only measured
-        with limited_threads(adapting_threads(self.method)):
-            counts |= cost.of_method(self.method, task, observe, len(self.stream))
         if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
             raise BackboneChanged(
                 f"method '{self.method.name}' has changed the backbone {self.source.backbone_name}, and with it the "
                 "numbers of all others: its own is not recorded"
             )
-        record = self._save(folder, adaptation, scores, counts)
+        record = self._save(folder, adaptation, self._counts(task, adaptation))
         for note in record.notes[len(self._strangers()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
@@ -230,7 +225,7 @@ class Run:
 
     # ---------------------------------------------------------------------------------------------- recording
 
-    def _counts(self, task: Task) -> dict[str, int]:
+    def _counts(self, task: Task, adaptation: Adaptation) -> dict[str, int]:
         """What the run cost besides time. `forwards_per_image` is what the method asks for, `encoder_forwards` what was
         left to do: the store may have had all of it."""
         texts = self.source.prompts.count + (0 if self.reward is None else self.reward.prompts.count)
@@ -244,6 +239,8 @@ class Run:
             "encoder_forwards": self.encoder_forwards,
             "text_forwards": texts + (0 if tuned is None else tuned.texts),
             "backward_passes": 0 if tuned is None else tuned.backward_passes,
+            "state_bytes": cost.state_bytes(cost.state_of(self.method)),
+            "step_flops": adaptation.step_flops,
         }
 
     def _suspicions(self, task: Task, adaptation: Adaptation) -> list[str]:
@@ -274,11 +271,10 @@ class Run:
             return []
         return alarms.far_from_published(source.backbone_name, source.prompts.name, source.dataset_name, value)
 
-    def _save(
-        self, folder: Path, adaptation: Adaptation, scores: np.ndarray[Any, Any], counts: Mapping[str, int]
-    ) -> RunRecord:
+    def _save(self, folder: Path, adaptation: Adaptation, counts: Mapping[str, int]) -> RunRecord:
         spec, source, outputs, labels = self.spec, self.source, adaptation.outputs, self.stream.labels
         assert outputs is not None  # the stream is not empty
+        scores = finished(self.method, outputs).float().numpy()
         by_index = np.argsort(self.stream.indices)  # so that no kind of ties depends on the stream's order
         ap = metrics.average_precision(scores[by_index], labels[by_index], spec.ties)
         summary = metrics.summary(scores[by_index], labels[by_index], spec.empty_classes, ap, spec.ties)
