@@ -63,6 +63,7 @@ def test_ties_by_the_dataset_follow_its_order_and_not_the_stream() -> None:
         ([50, 50, 50, 50], 10),  # never below
         ([40, 60, 60, 60], 20),
         ([60, 40, 60, 50], 30),  # ahead at first, but that did not last
+        ([40, 60, 40, 60], 40),
         ([60, 60, 60, 49], None),
         ([np.nan, 60, 60, 60], 10),
     ],
