@@ -57,6 +57,13 @@ class Scenes:
             digest.update(picture(self.variant, "test", index).tobytes())
         return digest.hexdigest()
 
+    @cached_property
+    def domains(self) -> tuple[str, ...] | None:
+        """The shift of each image of the mixture; a variant is one domain, and so declares none."""
+        if self.variant != MIXTURE:
+            return None
+        return tuple(shift_of(self.variant, "test", i) for i in range(self.count))
+
     def __len__(self) -> int:
         return self.count
 

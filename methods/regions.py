@@ -28,11 +28,11 @@ class Regions(Method):
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"regions": RandomCrops(50)}
 
     def start(self, task: Task) -> None:
-        self.classifier = classifier(task.text, task.scale)  # [D, C]
+        self._classifier = classifier(task.text, task.scale)  # [D, C]
 
     def step(self, x: Observation) -> Tensor:
         regions = stack_views(x.image, x.views.get("regions"))  # [1 + Q, D]
-        log_probs = (regions @ self.classifier).log_softmax(-1)  # [1 + Q, C]
+        log_probs = (regions @ self._classifier).log_softmax(-1)  # [1 + Q, C]
         return log_probs.logsumexp(0) - math.log(len(regions))  # in log space: a probability of 0 would score −inf
 
 

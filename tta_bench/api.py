@@ -41,7 +41,7 @@ def run(
         backbone: a name, or an instance.
         prompt: photo, ensemble, cupl:FILE.json, coop:FILE or maple:FILE.
         seed: of the views and of the stream's order.
-        order: shuffled, shuffled:K or sequential.
+        order: shuffled, shuffled:K, sequential, rarest, bursts:B or domains (docs/protocol.md).
         limit: only the first so many images of the ordered stream.
         settings: hyper-parameters that differ from the defaults.
         preset: published hyper-parameters by name.
@@ -81,7 +81,7 @@ def grid(
     *,
     prompt: str = "photo",
     seeds: int | Iterable[int] = (0,),
-    order: str = "shuffled",
+    order: str | Iterable[str] = "shuffled",
     limit: int | None = None,
     settings: Mapping[str, Any] | None = None,
     preset: str | None = None,
@@ -92,9 +92,9 @@ def grid(
 ) -> Results:
     """Runs every combination; what was done before is not repeated, and one that fails does not stop the others.
 
-    Arguments are those of `run`. Of the settings each method takes those that it has; "tda.shots" means TDA alone.
-    "all" in place of methods takes every one that can run here. The results' `failures` name the cells that have no
-    record, and why.
+    Arguments are those of `run`; there may be several orders, too. Of the settings each method takes those that it
+    has; "tda.shots" means TDA alone. "all" in place of methods takes every one that can run here. The results'
+    `failures` name the cells that have no record, and why.
 
     Example:
         >>> import tta_bench
@@ -114,14 +114,13 @@ def grid(
     bench = Bench() if bench is None else bench
     shared = RunOptions(
         prompt=prompt,
-        order=order,
         limit=limit,
         settings=settings or {},
         preset=preset,
         recipes=recipes or {},
         pack=_pack(pack, images[0], encoders[0]),
     )
-    cells = grids.plan(bench, named, images, encoders, _several(seeds, "seed"), shared)
+    cells = grids.plan(bench, named, images, encoders, _several(seeds, "seed"), shared, _several(order, "order"))
     done = list(grids.execute(bench, cells, force, lenient=named == [grids.ALL]))
     found = [cell.record for cell in done if cell.record is not None]
     return Results(found, failures=[f"{cell.spec}: {cell.failure}" for cell in done if cell.record is None])

@@ -65,7 +65,7 @@ class RunRecord:
     changes: Mapping[str, str]  # what the user asked for beyond the defaults: settings, preset, recipes
     metrics: Mapping[str, float | None]  # None: undefined, for example without a single positive
     per_class_ap: Mapping[str, float | None]  # None: no positive image
-    counts: Mapping[str, int]  # encoder_forwards, text_forwards, backward_passes
+    counts: Mapping[str, int]  # what it cost whatever the hardware: see `Run._counts`
     speed: Mapping[str, float]  # images_per_s, seconds, peak_memory_mb
     hardware: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -76,6 +76,7 @@ class RunRecord:
     setting: str = ""  # episodic | online | transductive | unstated; empty: not recorded, in version 0.1
     status: str = ""  # what the method's code was held against, in the words of `Method.status`; empty as above
     notes: Sequence[str] = field(default_factory=list)  # what makes the numbers mean less than they seem to
+    along: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # mAP of halves and domains alone
     folder: Path | None = None  # where it was read from or written to; not in the file
     sealed: bool = field(default=False, compare=False)  # read from a file that vouched for itself; not in the file
 
@@ -131,6 +132,10 @@ class RunRecord:
     def ids(self) -> tuple[str, ...]:
         """The images' ids, in stream order."""
         return tuple(load_scores(self)[2])
+
+    def index(self) -> np.ndarray[Any, Any]:
+        """[N] the images' places in the dataset, in stream order."""
+        return _score_file(self)[0]["index"]
 
     def diagnostics(self) -> dict[str, np.ndarray[Any, Any]]:
         """What the method reported of its own accord: a column [N] per name, in stream order; empty if nothing."""
@@ -215,9 +220,14 @@ def damage(folder: Path) -> str:
 
 def load_scores(record: RunRecord) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:
     """Scores [N, C], labels [N, C] and ids, in stream order."""
+    tensors, ids = _score_file(record)
+    return tensors["scores"], tensors["labels"], ids
+
+
+def _score_file(record: RunRecord) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
     tensors, metadata = read_tensors(_folder(record) / SCORES, record.files.get(SCORES))
     try:
-        return tensors["scores"], tensors["labels"], list(json.loads(metadata["ids"]))
+        return {name: tensors[name] for name in ("scores", "labels", "index")}, list(json.loads(metadata["ids"]))
     except (KeyError, ValueError) as error:
         raise BadData(f"{_folder(record) / SCORES}: not what a run writes ({type(error).__name__}: {error})") from error
 
@@ -328,8 +338,8 @@ class Results(Sequence[RunRecord]):
         kept = [run for run in self.runs if all(getattr(run, name) in values for name, values in asked.items())]
         return replace(self, runs=tuple(kept))
 
-    # `report` makes tables from records and so stands above this module; the four below only save a notebook the
-    # way there. They import it when they are called, and nothing here depends on it.
+    # `report` makes tables from records and so stands above this module; those below only save a notebook the way
+    # there. They import it when they are called, and nothing here depends on it.
 
     def to_frame(self) -> pd.DataFrame:
         """One row per run, with the columns of `ttabench leaderboard --format csv`.
@@ -366,6 +376,34 @@ class Results(Sequence[RunRecord]):
         from tta_bench.report.comparison import compare
 
         return compare(self.runs, baseline, _several(metric), resamples).to_frame()
+
+    def orders(self, metric: str = "mAP") -> pd.DataFrame:
+        """How much a method depends on the stream's order: the mean over runs, the worst and the spread.
+
+        One row per method and kind of order; all shuffles are of one kind.
+
+        >>> list(results.orders().columns[-5:])
+        ['runs', 'mean', 'worst', 'spread', 'worst_run']
+        """
+        from tta_bench.report.orders import over_orders
+
+        return over_orders(self.to_frame(), metric)
+
+    def along(self, points: int = 20, window: int | None = None) -> pd.DataFrame:
+        """mAP along the stream of each run, beside that of frozen CLIP on the same images where such a run is here.
+
+        One row per run and point: `images` seen so far, `mAP` of all of them and `mAP_window` of the last `window` (by
+        default a tenth of the stream), and as much of `clip` and `clip_window`. It needs the runs' stored scores.
+        """
+        from tta_bench.report.along import curves
+
+        return curves(self.runs, points, window)
+
+    def diagnostics(self) -> pd.DataFrame:
+        """What methods reported of their own accord: a row per run and image in stream order, a column per name."""
+        from tta_bench.report.along import reported
+
+        return reported(self.runs)
 
     def _repr_html_(self) -> str:
         from tta_bench.report.formats import html_text, to_html

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 
 from tests.conftest import Invoke
 from tests.record_fixtures import on, record
-from tta_bench.records import Identity, RunRecord
+from tta_bench.errors import UnknownName
+from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report.board import Board, Column, Row, boards
 from tta_bench.report.console import to_text
 from tta_bench.report.formats import to_latex, to_markdown
@@ -185,3 +187,29 @@ def test_a_terminal_without_unicode_still_gets_its_table(two_runs: None, home: P
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "twobranches" in done.stdout
+
+
+def ordered(order: str, value: float) -> RunRecord:
+    return record(value=value, order=order, replicate=Identity({"seed": 0, "order": order}))
+
+
+def test_kinds_of_order_are_never_averaged_into_one_cell() -> None:
+    runs = [ordered("shuffled", 50.0), ordered("shuffled:1", 52.0), ordered("rarest", 30.0), ordered("bursts:5", 40.0)]
+    (board,) = boards_of(*runs)
+    assert set(columns(board)) == {"toy", "toy (order rarest)", "toy (order bursts:5)"}
+    assert text(board, "tda", "toy") == "51.00 ± 1.41"
+    assert text(board, "tda", "toy (order rarest)") == "30.00"
+    (board,) = boards_of(ordered("shuffled", 50.0), ordered("rarest", 30.0), on("other", 60.0))
+    assert text(board, "tda", "average of 2") == "55.00"
+
+
+def test_orders_gives_mean_worst_and_spread_of_each_kind() -> None:
+    values = [("shuffled", 50.0), ("shuffled:1", 56.0), ("shuffled:2", 53.0), ("rarest", 30.0)]
+    runs = [ordered(order, value) for order, value in values]
+    rarest, shuffled = Results(runs).orders().to_dict("records")
+    assert [shuffled[name] for name in ("order", "runs", "mean", "worst", "spread")] == ["shuffled", 3, 53.0, 50.0, 6.0]
+    assert shuffled["worst_run"] == runs[0].run_id
+    assert [rarest[name] for name in ("order", "runs", "mean", "worst")] == ["rarest", 1, 30.0, 30.0]
+    assert math.isnan(rarest["spread"])  # one run has none
+    with pytest.raises(UnknownName, match="mAP_softmax"):
+        Results(runs).orders("mAP_softmx")

@@ -46,7 +46,7 @@ def test_lists_are_repeatable_and_take_commas(invoke: Invoke, home: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (("run", "-m", "tda", "--order", "sequential", "--order", "shuffled"), "--order"),
+        (("run", "-m", "tda", "--prompt", "photo", "--prompt", "ensemble"), "--prompt"),
         (("run", "-m", "tda", "--limit", "3", "--limit", "4"), "--limit"),
         (("run", "-m", "tda", "--weights", "a.pt", "--checkpoint", "b.pt"), "--weights"),
         (("leaderboard", "--format", "md", "--format", "csv"), "--format"),

@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score
 
 from tta_bench import metrics
 from tta_bench.errors import UsageError
-from tta_bench.runs.run import AP_CONVENTIONS
+from tta_bench.metrics import AP_CONVENTIONS
 from tta_bench.runs.spec import RunSpec
 
 Array = npt.NDArray[Any]

@@ -10,9 +10,9 @@ import pytest
 
 from tta_bench import metrics, records
 from tta_bench.errors import BadData, UsageError
+from tta_bench.metrics import AP_CONVENTIONS
 from tta_bench.report.formats import to_csv
 from tta_bench.report.frame import long_form
-from tta_bench.runs.run import AP_CONVENTIONS
 from tta_bench.system.record_form import SEAL, seal
 
 SPECIMENS = sorted(Path(__file__).parent.glob("record_v*"))

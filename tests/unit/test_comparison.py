@@ -12,12 +12,12 @@ import pytest
 from tests.record_fixtures import record
 from tta_bench import metrics, records
 from tta_bench.errors import BadData, UnknownName
+from tta_bench.metrics import AP_CONVENTIONS
 from tta_bench.metrics.bootstrap import ImageResamples
 from tta_bench.metrics.paired import Resampled
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report import comparison, draws
 from tta_bench.report.comparison import EXPLORATORY, ProtocolStatistics, compare
-from tta_bench.runs.run import AP_CONVENTIONS
 
 IMAGES, CLASSES, RESAMPLES = 80, 4, 50
 RNG = np.random.default_rng(0)

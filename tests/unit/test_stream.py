@@ -8,36 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from tta_bench.errors import UsageError
 from tta_bench.features.encoding import EncodedViews
 from tta_bench.features.options import EncodingOptions
-from tta_bench.features.stream import Stream, observations, stream_order
+from tta_bench.features.stream import Stream, observations
 from tta_bench.interfaces import Observation, Task
 from tta_bench.runs.bench import Bench, RunSpec
 from tta_bench.system.progress import Silent
 from tta_bench.views import Original, Plain
-
-IDS = [f"image-{i}" for i in range(50)]
-
-
-def test_orders() -> None:
-    assert stream_order(IDS, "sequential", 3) == list(range(50))
-    shuffled = stream_order(IDS, "shuffled", 0)
-    assert sorted(shuffled) == list(range(50))
-    assert shuffled != list(range(50))
-    assert shuffled != stream_order(IDS, "shuffled", 1)
-    assert stream_order(IDS, "shuffled:1", 0) == stream_order(IDS, "shuffled", 1)
-
-
-def test_the_order_is_the_same_for_ever() -> None:
-    """Changing it would change every number of every method with a memory."""
-    assert stream_order(IDS, "shuffled", 0)[:6] == [5, 23, 15, 30, 35, 18]
-
-
-@pytest.mark.parametrize("order", ["random", "shuffled:x", "sequential:1", ""])
-def test_unknown_orders(order: str) -> None:
-    with pytest.raises(UsageError):
-        stream_order(IDS, order, 0)
 
 
 def test_observations_carry_features_and_no_labels(toy_bench: Bench) -> None:

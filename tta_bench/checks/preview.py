@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from tta_bench.features.stream import stream_order
+from tta_bench.features.orders import stream_order
 from tta_bench.interfaces import Dataset, Preprocess, Sample, ViewRecipe
 from tta_bench.system.files import disk_errors
 

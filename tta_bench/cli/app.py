@@ -30,6 +30,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run,
     "leaderboard": results.leaderboard,
     "show": results.show,
+    "diff": results.diff,
     "list": check.list_,
     "check": check.check,
     "doctor": check.doctor,

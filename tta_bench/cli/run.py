@@ -64,7 +64,17 @@ def run(
         list[str] | None,
         typer.Option(help=f"Numbers, or a range such as 0-4; {SEVERAL}.", metavar="N", show_default="0"),
     ] = None,
-    order: Annotated[str, typer.Option(help="shuffled, shuffled:K or sequential.")] = "shuffled",
+    order: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"shuffled, shuffled:K, sequential, rarest, bursts:B or domains; {SEVERAL}.",
+            metavar="ORDER",
+            show_default="shuffled",
+        ),
+    ] = None,
+    orders: Annotated[
+        int | None, typer.Option(help="So many shuffles of the same views: shuffled:0, shuffled:1 …", min=1, max=1000)
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N images of the ordered stream.", min=1)] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A hyper-parameter.", metavar="KEY=VALUE or METHOD.KEY=VALUE")
@@ -104,6 +114,8 @@ def run(
         if any(_typed(ctx, name) for name in ("dataset", "backbone")):
             raise UsageError("--pack stands for a dataset and a backbone: leave --dataset and --backbone out")
         dataset = backbone = None  # defaults of ttabench.toml
+    if orders is not None and order and _typed(ctx, "order"):
+        raise UsageError("--orders N stands for --order shuffled:0,shuffled:1 …: leave one of the two out")
     if precision == "bf16":
         # Processors that advertise AMX where the system does not allow it kill the process at the first bf16 product.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # must stand before torch is imported
@@ -115,7 +127,6 @@ def run(
 
     shared = RunOptions(
         prompt=prompt,
-        order=order,
         limit=limit,
         settings=pairs(setting or [], "--set", "key=value, for example --set shots=5"),
         preset=preset,
@@ -151,11 +162,14 @@ def run(
     )
     wanted = names(method, "--method")
     datasets, backbones = names(dataset or ["scenes"], "--dataset"), names(backbone or ["tiny"], "--backbone")
+    streams = [f"shuffled:{k}" for k in range(orders)] if orders else names(order or ["shuffled"], "--order")
+    done: list[RunRecord] = []
     failures, code = [], 0
     try:
-        cells = grid.plan(bench, wanted, datasets, backbones, seeds(seed or ["0"]), shared)
+        cells = grid.plan(bench, wanted, datasets, backbones, seeds(seed or ["0"]), shared, streams)
         for cell in grid.execute(bench, cells, force, lenient=wanted == [grid.ALL]):
             if cell.record is not None:
+                done.append(cell.record)
                 print(visible(line(cell.record, cell.already)), flush=True)
             else:
                 failures.append(f"{cell.spec}: {cell.failure}")
@@ -163,11 +177,22 @@ def run(
                 complain(f"{failures[-1]} (the others go on)")
     except KeyboardInterrupt:
         raise Interrupted from None
+    if len(streams) > 1 and done:
+        _show_orders(done)
     if failures:
         complain(f"{len(failures)} of {counted(len(cells), 'run')} failed:")
         for failure in failures:
             complain(failure)
         raise typer.Exit(code)
+
+
+def _show_orders(done: list[RunRecord]) -> None:
+    from tta_bench.records import Results
+    from tta_bench.report.orders import to_text
+
+    print()
+    for text in to_text(Results(done).orders()):
+        print(visible(text))
 
 
 def _typed(ctx: typer.Context, option: str) -> bool:
@@ -187,5 +212,6 @@ def line(record: RunRecord, already: bool) -> str:
     untrained = " (untrained: the numbers mean nothing)" if record.random_weights else ""
     partial = record.dataset_size is not None and record.n < record.dataset_size
     images = f"{record.n:,} of {record.dataset_size:,} images" if partial else counted(record.n, "image")
-    where = f"{record.method} on {record.dataset} with {record.backbone}{untrained}, seed {record.seed}"
+    order = "" if record.order == "shuffled" else f", order {record.order}"
+    where = f"{record.method} on {record.dataset} with {record.backbone}{untrained}, seed {record.seed}{order}"
     return f"{where}: {score}{note}, {images}, {cost} [{record.run_id}]"

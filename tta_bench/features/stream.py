@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,36 +14,15 @@ import torch
 from torch import Tensor
 
 from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
+from tta_bench.features.orders import stream_order
 from tta_bench.features.rendering import render
 from tta_bench.features.source import StoredViews
-from tta_bench.interfaces import Dataset, Observation
+from tta_bench.interfaces import Dataset, DatasetExtras, Observation
 from tta_bench.system.text import counted
 from tta_bench.views import Original
 
 Mailbox: TypeAlias = SimpleQueue[Any]
 TOO_LATE = "pixels can be had only while their image is the present one"
-
-
-def stream_order(ids: Sequence[str], order: str, seed: int) -> list[int]:
-    """The dataset's indices in stream order.
-
-    `sequential` is the dataset's own order, `shuffled` a permutation by the run's seed, `shuffled:K` the permutation of
-    seed K whatever the run's seed (other orders of the same views). A permutation sorts by hash(seed, id): no library's
-    random numbers are in it, so it is the same everywhere and for ever.
-    """
-    check_order(order)
-    kind, _, own_seed = order.partition(":")
-    if kind == "sequential":
-        return list(range(len(ids)))
-    salt = f"order/{own_seed or seed}/"
-    return sorted(range(len(ids)), key=lambda i: hashlib.sha256((salt + ids[i]).encode()).digest())
-
-
-def check_order(order: str) -> None:
-    """Raises `UsageError` for an order that does not exist."""
-    kind, colon, own_seed = order.partition(":")
-    if order != "sequential" and (kind != "shuffled" or (colon and not own_seed.isdecimal())):
-        raise UsageError(f"--order {order}: choose shuffled, shuffled:K (K a number) or sequential")
 
 
 @dataclass
@@ -54,6 +32,7 @@ class Stream:
     ids: list[str]  # in stream order
     labels: np.ndarray[Any, np.dtype[np.int8]]  # [N, C], in stream order
     indices: list[int]  # the images' places in the dataset
+    domains: list[str] | None = None  # of each image, in stream order, where the dataset declares them
 
     @classmethod
     def of(cls, dataset: Dataset, order: str, seed: int, limit: int | None) -> Stream:
@@ -71,8 +50,11 @@ class Stream:
                     f"dataset {dataset.name}, image {sample.id}: labels must be 1, 0 or -1 for each of the "
                     f"{counted(len(dataset.class_names), 'class')}, not an array of shape {sample.labels.shape}"
                 )
-        indices = stream_order(ids, order, seed)[:limit]
-        return cls([ids[i] for i in indices], np.stack([samples[i].labels for i in indices]), indices)
+        labels = np.stack([sample.labels for sample in samples])  # [N, C]
+        domains = DatasetExtras.of(dataset).domains
+        indices = stream_order(ids, order, seed, labels, domains)[:limit]
+        in_order = None if domains is None else [domains[i] for i in indices]
+        return cls([ids[i] for i in indices], labels[indices], indices, in_order)
 
     def __len__(self) -> int:
         return len(self.indices)

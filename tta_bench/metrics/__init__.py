@@ -25,6 +25,10 @@ Empty: TypeAlias = Literal["skip", "zero"]
 """What a class without positives does to a mean over classes: left out, or counted as 0 (ML-TTA's convention)."""
 Ties: TypeAlias = Literal["threshold", "dataset"]
 """What equal scores of a class are: one threshold (scikit-learn's convention), or ranked by row (ML-TTA's)."""
+AP_CONVENTIONS: dict[Ties, str] = {  # as a protocol's identity says it
+    "threshold": "non-interpolated; equal scores are one threshold",
+    "dataset": "non-interpolated; ties by the dataset's order",
+}
 
 
 def average_precision(scores: Scores, labels: Labels, ties: Ties = "threshold") -> Floats:

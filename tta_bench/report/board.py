@@ -1,9 +1,9 @@
 """Long form -> boards: what stands in which row, column and cell, and what must be said about it. No layout here.
 
-A column is one protocol, a row one configuration, a cell the mean over replicates. Two protocols are never merged: if
-two runs differ in images, labels, class names, prompts, backbone or metric, they stand in two columns, and the columns'
-names say what differs or carry the protocol's digest. What could mislead is part of the names and not of a layout, so
-no format can leave it out: a backbone without training, a column over part of its dataset.
+A column is one protocol and kind of order, a row one configuration, a cell the mean over replicates. Two protocols are
+never merged: if two runs differ in images, labels, class names, prompts, backbone or metric, they stand in two columns,
+and the columns' names say what differs or carry the protocol's digest. What could mislead is part of the names and not
+of a layout, so no format can leave it out: a backbone without training, a column over part of its dataset.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any
 
 import pandas as pd
 
+from tta_bench.features.orders import SHUFFLED, kind_of
 from tta_bench.report.frame import SCORES, VERSIONS
 from tta_bench.system.text import counted
 
 SPEED = "img/s"
 KINDS = (*SCORES.values(), SPEED)  # of numbers that a column has
 ROW = ["label", "config"]  # what makes a row; `label` is the method and what was changed, one for each config
-COLUMN = ["dataset", "protocol", "n"]  # what makes a column
+COLUMN = ["dataset", "protocol", "n", "stream"]  # what makes a column; `stream` is the kind of its order
 UNTRAINED = "untrained: the numbers mean nothing"
 LEGEND = (
     "mAP ranks raw scores; centred and softmax rank the same scores after a per-image shift or softmax. "
@@ -40,13 +41,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """One protocol, or (with an empty digest) the average over several."""
+    """One protocol and kind of order, or (with an empty digest) the average over several."""
 
     name: str
     dataset: str
     protocol: str
     n: int
     size: int | None  # images of the complete dataset; None: no record says
+    stream: str = SHUFFLED  # the kind of order: a mean over shuffles and sorted streams would be of neither
 
     @property
     def complete(self) -> bool:
@@ -117,7 +119,7 @@ class Board:
 
 def boards(frame: pd.DataFrame) -> list[Board]:
     """A board for each backbone and prompt; untrained runs of a backbone have one of their own."""
-    frame = frame.assign(label=_labels(frame))
+    frame = frame.assign(label=_labels(frame), stream=frame["order"].map(kind_of))
     rows = _rows(frame)
     grouped = frame.groupby(["backbone", "prompt", "untrained"], sort=True)
     return [_board(str(b), str(p), bool(u), part, rows) for (b, p, u), part in grouped]
@@ -180,15 +182,21 @@ def _rows(frame: pd.DataFrame) -> dict[Any, Row]:
 
 
 def _columns(frame: pd.DataFrame) -> dict[Any, Column]:
-    """The dataset, how much of it was seen where that is not all, and the protocol's digest where that does not do."""
+    """The dataset, how much of it was seen where that is not all, the order where it is no shuffle, and the protocol's
+    digest where that does not do."""
     keys = _distinct(frame, COLUMN)
     # The same protocol is the same dataset: one record that knows its size speaks for those that don't.
     told = frame.dropna(subset=["dataset_size"]).groupby(COLUMN)["dataset_size"].max().to_dict()
     sizes = [int(told[key]) if key in told else None for key in keys]
-    marks = [images(n, size) for (_, _, n), size in zip(keys, sizes, strict=True)]
-    names = [f"{dataset} ({mark})" if mark else dataset for (dataset, _, _), mark in zip(keys, marks, strict=True)]
-    names = _told_apart(names, [protocol for _, protocol, _ in keys])
-    return {key: Column(name, key[0], key[1], key[2], size) for key, name, size in zip(keys, names, sizes, strict=True)}
+    marks = [_mark(n, size, stream) for (_, _, n, stream), size in zip(keys, sizes, strict=True)]
+    names = [f"{dataset} ({mark})" if mark else dataset for (dataset, *_), mark in zip(keys, marks, strict=True)]
+    names = _told_apart(names, [protocol for _, protocol, *_ in keys])
+    found = zip(keys, names, sizes, strict=True)
+    return {key: Column(name, key[0], key[1], key[2], size, key[3]) for key, name, size in found}
+
+
+def _mark(n: int, size: int | None, stream: str) -> str:
+    return ", ".join(part for part in (images(n, size), "" if stream == SHUFFLED else f"order {stream}") if part)
 
 
 def _told_apart(names: Sequence[str], digests: Sequence[str]) -> list[str]:
@@ -224,7 +232,9 @@ def _average(columns: Sequence[Column]) -> tuple[Column | None, list[Column], li
     """The column of averages, what it is over, and what has to be said: it never takes a part for the whole."""
     if len(columns) < 2:
         return None, [], []
-    complete = [column for column in columns if column.complete]
+    streams = {column.stream for column in columns}
+    stream = SHUFFLED if SHUFFLED in streams else min(streams)  # an average is of one kind of order, too
+    complete = [column for column in columns if column.complete and column.stream == stream]
     if len(complete) < 2:
         return None, [], ["No average: it takes two complete datasets."]
     if len({column.dataset for column in complete}) < len(complete):

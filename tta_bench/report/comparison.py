@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from tta_bench.errors import BadData, UnknownName
+from tta_bench.features.orders import kind_of
 from tta_bench.metrics import Floats
 from tta_bench.metrics.paired import Resampled, class_differences, difference, mean_ap
 from tta_bench.metrics.significance import LEVEL, Estimate, benjamini_yekutieli, holm
@@ -26,7 +27,7 @@ EXPLORATORY = "Benjamini-Yekutieli (exploratory)"
 COLUMNS = (
     *("method", "baseline", "dataset", "backbone", "prompt", "metric", "delta", "low", "high", "p", "p_adjusted"),
     *("correction", "detectable", "helped", "harmed", "significantly_harmed", "replicates", "n", "tag", "changes"),
-    *("protocol", "config", "baseline_config", "untrained"),
+    *("protocol", "config", "baseline_config", "untrained", "order"),
 )
 
 
@@ -165,10 +166,10 @@ def compare(
 
 
 def by_protocol(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
-    """Runs that may be compared; a run that is handed in twice is one run."""
-    groups: dict[str, dict[str, RunRecord]] = {}
+    """Runs that may be compared, of one protocol and kind of order; a run that is handed in twice is one run."""
+    groups: dict[tuple[str, str], dict[str, RunRecord]] = {}
     for run in runs:
-        groups.setdefault(run.protocol.digest, {}).setdefault(run.run_id, run)
+        groups.setdefault((run.protocol.digest, kind_of(run.order)), {}).setdefault(run.run_id, run)
     return [list(group.values()) for group in groups.values()]
 
 
@@ -200,6 +201,7 @@ def _row(statistics: ProtocolStatistics, pair: Pair) -> Mapping[str, object]:
         "config": pair.config[:12],
         "baseline_config": pair.baseline[:12],
         "untrained": run.random_weights,
+        "order": kind_of(run.order),
     }
 
 

@@ -210,10 +210,8 @@ class Bench:
 
     def check(self, spec: RunSpec) -> None:
         """Refuses what can be seen to be wrong before a backbone is loaded or a dataset opened."""
-        from tta_bench.features.stream import check_order
         from tta_bench.prompts.sets import check_name
 
-        check_order(spec.order)
         if spec.pack is None:
             check_name(spec.prompt)
         with blamed(str(spec)):

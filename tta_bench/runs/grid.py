@@ -39,9 +39,10 @@ def plan(
     backbones: Sequence[str | Backbone],
     seeds: Sequence[int],
     shared: RunOptions,
+    orders: Sequence[str] = (),
 ) -> list[RunSpec]:
-    """The grid's cells. Of the shared settings, preset and views each method takes those that it has; what concerns
-    none of them is a mistake."""
+    """The grid's cells, with each of the orders if there are any. Of the shared settings, preset and views each method
+    takes those that it has; what concerns none of them is a mistake."""
     named = list(bench.registry.names("methods")) if list(methods) == [ALL] else list(methods)
     if shared.pack is not None:
         datasets, backbones = ["pack"], ["pack"]  # the pack knows its own names
@@ -59,8 +60,11 @@ def plan(
     chosen = shared.settings or shared.recipes or shared.preset
     if chosen and (len(named) > 1 or any("." in key for key in shared.settings)):
         own = _shares(bench, named, shared)
-    cells = itertools.product(backbones, datasets, seeds, zip(named, own, strict=True))
-    return [options.cell(method, dataset, backbone, seed) for backbone, dataset, seed, (method, options) in cells]
+    cells = itertools.product(backbones, datasets, seeds, orders or [shared.order], zip(named, own, strict=True))
+    return [
+        replace(options, order=order).cell(method, dataset, backbone, seed)
+        for backbone, dataset, seed, order, (method, options) in cells
+    ]
 
 
 def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient: bool = False) -> Iterator[Cell]:

@@ -32,6 +32,7 @@ from tta_bench.plugins import KINDS, Registry
 from tta_bench.records import as_plain
 from tta_bench.runs import hyperparameters
 from tta_bench.runs.channel import Channel, Lost
+from tta_bench.runs.cost import FlopCounter, weigh
 from tta_bench.system.code import author_line, in_words, origin_of
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -201,15 +202,17 @@ class Session:
             self._method.start(self._task)
         return {}
 
-    def step(self, index: int, image: Tensor, views: Mapping[str, Tensor]) -> dict[str, Any]:
+    def step(self, index: int, image: Tensor, views: Mapping[str, Tensor], counted: bool) -> dict[str, Any]:
         device = self._task.device
         features = {role: view.to(device) for role, view in views.items()}
-        with torch.no_grad():
+        counter = FlopCounter() if counted else None
+        with torch.no_grad(), counter or contextlib.nullcontext():
             scores = self._method.step(Observation(index, image.to(device), features, self._pixels))
         if not isinstance(scores, Tensor):
             c = len(self._task.class_names)
             return _complaint(f"step must return scores [{c}] or [branches, {c}], not {type(scores).__name__}")
-        return {"scores": scores, "report": self._method.take_report()}
+        flops = 0 if counter is None else counter.total
+        return {"scores": scores, "report": self._method.take_report(), "flops": flops}
 
     def finish(self, outputs: Tensor) -> dict[str, Any]:
         scores = self._method.finish(outputs)
@@ -217,6 +220,9 @@ class Session:
             wanted = (outputs.shape[0], outputs.shape[2])
             return _complaint(f"finish must return a tensor {wanted}, not {type(scores).__name__}")
         return {"scores": scores}
+
+    def weigh(self) -> dict[str, Any]:
+        return weigh(self._method)._asdict()
 
     def save(self) -> dict[str, Any]:
         buffer = io.BytesIO()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tta_bench.errors import PluginError, Raised, UsageError
 from tta_bench.interfaces import Method, Observation, Preprocess, State, Task, ViewRecipe
+from tta_bench.runs.cost import FlopCounter, Weight
 from tta_bench.runs.replay import adapting_threads
 from tta_bench.runs.session import Desk, Session
 from tta_bench.system.code import Origin
@@ -79,9 +80,18 @@ class GuestMethod(Method):
 
     def step(self, x: Observation) -> Tensor:
         self._desk.present = x
+        counter = FlopCounter.active
         answer = self._session.call(
-            "step", self._desk, self._timeout, index=x.index, image=x.image, views=dict(x.views)
+            "step",
+            self._desk,
+            self._timeout,
+            index=x.index,
+            image=x.image,
+            views=dict(x.views),
+            counted=counter is not None,
         )
+        if counter is not None:
+            counter.total += answer["flops"]
         self._desk.present = None
         self._report = answer["report"]
         scores: Tensor = answer["scores"]
@@ -97,6 +107,10 @@ class GuestMethod(Method):
 
     def state_dict(self) -> State:
         return {"guest": self._session.call("save")["state"]}
+
+    def weigh(self) -> Weight:
+        answer = self._session.call("weigh")
+        return Weight(answer["digest"], answer["bytes"])
 
     def load_state_dict(self, state: State) -> None:
         self._session.call("load", state=state["guest"])

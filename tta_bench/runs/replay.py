@@ -7,7 +7,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tta_bench import metrics
 from tta_bench.errors import BadData, PluginError, TTABenchError
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.runs.cost import FlopCounter, weigh
 from tta_bench.system.code import in_words, own_line
 from tta_bench.system.files import write_atomically
 from tta_bench.system.progress import Reporter
@@ -36,6 +37,8 @@ class Adaptation:
     diagnostics: dict[str, list[float]] = field(default_factory=dict)
     position: int = 0
     seconds: float = 0.0  # spent in `step`, over all resumptions
+    first_state: str = ""  # digest of the method's state after the first image
+    step_flops: int = 0  # of the last step
 
     def record(self, scores: Tensor, report: dict[str, float], total: int) -> None:
         branches = scores if scores.dim() == 2 else scores[None]  # [B, C]
@@ -56,6 +59,7 @@ class Adaptation:
             "diagnostics": self.diagnostics,
             "position": self.position,
             "seconds": self.seconds,
+            "first_state": self.first_state,
             "state": method.state_dict(),
             "rng": task.rng.get_state(),
         }
@@ -71,7 +75,7 @@ class Adaptation:
             Exception: the file is damaged or belongs to other code; the caller starts afresh.
         """
         content = torch.load(io.BytesIO(opened(file.read_bytes(), code)), weights_only=True)
-        done = cls(None, content["diagnostics"], content["position"], content["seconds"])
+        done = cls(None, content["diagnostics"], content["position"], content["seconds"], content["first_state"])
         if content["outputs"] is not None:
             done.outputs = torch.empty(total, *content["outputs"].shape[1:])
             done.outputs[: done.position] = content["outputs"]
@@ -100,10 +104,16 @@ def adapt(
     bar = reporter.task(f"adapting {method.name}", len(stream), "images", done=progress.position)
     with limited_threads(adapting_threads(method)), bar as advance:
         for x in observe(progress.position):
+            counter = FlopCounter() if x.index == len(stream) - 1 else None
             began = time.perf_counter()
-            scores = _step(method, x, stream.ids[x.index], len(task.class_names))
+            with counter or nullcontext():
+                scores = _step(method, x, stream.ids[x.index], len(task.class_names))
             progress.seconds += time.perf_counter() - began
             progress.record(scores, method.take_report(), len(stream))
+            if progress.position == 1:
+                progress.first_state = weigh(method).digest
+            if counter is not None:
+                progress.step_flops = counter.total
             now = time.monotonic()
             note = ""
             if now - shown > RUNNING_MAP_SECONDS and progress.outputs is not None:

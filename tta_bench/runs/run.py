@@ -27,8 +27,9 @@ from tta_bench.interfaces import (
     TextEncoder,
     ViewRecipe,
 )
+from tta_bench.metrics import AP_CONVENTIONS, along
 from tta_bench.records import Identity, RunRecord
-from tta_bench.runs import hyperparameters, known
+from tta_bench.runs import alarms, cost, hyperparameters, known
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
@@ -39,11 +40,6 @@ from tta_bench.system.described import described
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 from tta_bench.views import Original
-
-AP_CONVENTIONS: dict[metrics.Ties, str] = {
-    "threshold": "non-interpolated; equal scores are one threshold",
-    "dataset": "non-interpolated; ties by the dataset's order",
-}
 
 
 class CountedPrompts:
@@ -81,6 +77,7 @@ class Run:
     device: str
     batch_size: int
     encoder_forwards: int = field(default=0, init=False)  # views through an image encoder
+    notes: list[str] = field(default_factory=list, init=False)  # what makes the numbers suspect
 
     def __post_init__(self) -> None:
         self.stream = Stream.of(self.source.dataset, self.spec.order, self.spec.seed, self.spec.limit)
@@ -162,12 +159,13 @@ class Run:
         adaptation = adapt(
             self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter, writer, ties
         )
+        self.notes += self._suspicions(task, adaptation)
         if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
             raise BackboneChanged(
                 f"method '{self.method.name}' has changed the backbone {self.source.backbone_name}, and with it the "
                 "numbers of all others: its own is not recorded"
             )
-        record = self._save(folder, adaptation, self._counts(task))
+        record = self._save(folder, adaptation, self._counts(task, adaptation))
         for note in record.notes[len(self._strangers()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
@@ -195,6 +193,8 @@ class Run:
             return views
 
         image = stored(self.source, Original())
+        looked_at = [self.stream.indices[i] for i in alarms.spread_over(len(self.stream))]
+        self.notes += alarms.no_spread(torch.cat([image.read(index) for index in looked_at]), "the images")
         views = {role: stored(self.source, recipe) for role, recipe in self.recipes.items()}
         reward: list[StoredViews] = []
         if self.reward is not None:
@@ -231,17 +231,31 @@ class Run:
             return "its own, without labels and later images"
         return "the runner's" if self.origin.built_in else "the caller's: an instance, not fenced off"
 
-    def _counts(self, task: Task) -> dict[str, int]:
-        """What the run cost besides time."""
+    def _counts(self, task: Task, adaptation: Adaptation) -> dict[str, int]:
+        """What the run cost besides time. `forwards_per_image` is what the method asks for, `encoder_forwards` what was
+        left to do: the store may have had all of it."""
         texts = self.source.prompts.count + (0 if self.reward is None else self.reward.prompts.count)
         if isinstance(task.encode_texts, TextEncoder):
             texts += task.encode_texts.count
         tuned = task.prompts if isinstance(task.prompts, CountedPrompts) else None
+        views = 1 + sum(recipe.count for recipe in self.recipes.values())
+        rewarded = 0 if self.reward is None else 1 + self.recipes["views"].count
         return {
+            "forwards_per_image": views + rewarded,
             "encoder_forwards": self.encoder_forwards,
             "text_forwards": texts + (0 if tuned is None else tuned.texts),
             "backward_passes": 0 if tuned is None else tuned.backward_passes,
+            "state_bytes": cost.weigh(self.method).bytes,
+            "step_flops": adaptation.step_flops,
         }
+
+    def _suspicions(self, task: Task, adaptation: Adaptation) -> list[str]:
+        """What the features and the method's state give reason to say."""
+        last, episodic = cost.weigh(self.method).digest, self.method.setting == "episodic"
+        return [
+            *alarms.no_spread(task.text, "the class texts"),
+            *alarms.unchanged_state(adaptation.first_state, last, len(self.stream), episodic),
+        ]
 
     def _strangers(self) -> list[str]:
         """A backbone that can know nothing of a dataset runs on it all the same, and its numbers look like any."""
@@ -253,6 +267,15 @@ class Run:
             f"{self.source.dataset_name} its numbers say nothing about a method; choose another --backbone"
         ]
 
+    def _unlike_published(self, value: float) -> list[str]:
+        """Of zero-shot CLIP on a complete dataset with trained weights: with anything else there is nothing to say."""
+        source = self.source
+        whole = len(self.stream) >= (DatasetExtras.of(source.dataset).full_size or len(source.dataset))
+        frozen = self.origin.built_in and self.method.name == "clip"
+        if not frozen or not whole or BackboneExtras.of(source.backbone).random_weights:
+            return []
+        return alarms.far_from_published(source.backbone_name, source.prompts.name, source.dataset_name, value)
+
     def _save(self, folder: Path, adaptation: Adaptation, counts: Mapping[str, int]) -> RunRecord:
         spec, source, outputs, labels = self.spec, self.source, adaptation.outputs, self.stream.labels
         assert outputs is not None  # the stream is not empty
@@ -260,6 +283,9 @@ class Run:
         by_index = np.argsort(self.stream.indices)  # so that no kind of ties depends on the stream's order
         ap = metrics.average_precision(scores[by_index], labels[by_index], spec.ties)
         summary = metrics.summary(scores[by_index], labels[by_index], spec.empty_classes, ap, spec.ties)
+        index = np.asarray(self.stream.indices, dtype=np.int64)
+        scored = along.ScoredStream(scores, labels, index, spec.empty_classes, spec.ties)
+        parts = along.summary(scored, self.stream.domains)
         changes = {"preset": spec.preset} if spec.preset else {}
         changes |= self.configured.changes | {role: _name(recipe) for role, recipe in spec.recipes.items()}
         origins = {"method": self.origin, **source.origins}
@@ -279,9 +305,10 @@ class Run:
             changes=changes,
             setting=self.method.setting,
             status=self.method.status,
-            notes=[*self._strangers(), *metrics.oddities(scores)],
+            notes=[*self._strangers(), *self.notes, *metrics.oddities(scores), *self._unlike_published(summary["mAP"])],
             metrics=_defined(summary),
             per_class_ap=_defined(dict(zip(source.dataset.class_names, ap.tolist(), strict=True))),
+            along={name: _defined(values) for name, values in parts.items()},
             counts=counts,
             speed={
                 "images_per_s": len(self.stream) / adaptation.seconds,
@@ -302,7 +329,6 @@ class Run:
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             folder=folder,
         )
-        index = np.asarray(self.stream.indices, dtype=np.int64)
         diagnostics = columns(adaptation.diagnostics)
         return records.save(record, folder, outputs.numpy(), scores, labels, index, self.stream.ids, diagnostics)
 

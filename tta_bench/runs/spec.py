@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import UsageError
+from tta_bench.features import orders
 
 if TYPE_CHECKING:
     from tta_bench import metrics
@@ -64,8 +65,7 @@ class RunSpec(RunOptions):
         object.__setattr__(self, "seed", _whole(self.seed, "seed", 0))
         if self.limit is not None:
             object.__setattr__(self, "limit", _whole(self.limit, "limit", 1))
-        if self.order == f"shuffled:{self.seed}":  # the same stream must not count as a second replicate
-            object.__setattr__(self, "order", "shuffled")
+        object.__setattr__(self, "order", orders.canonical(self.order, self.seed))
         for role, thing in (("method", self.method), ("dataset", self.dataset), ("backbone", self.backbone)):
             odd = isinstance(thing, type | PurePath)  # a path has a name, too
             if odd or not isinstance(getattr(thing, "name", thing), str):
@@ -85,8 +85,9 @@ class RunSpec(RunOptions):
         return self.method if isinstance(self.method, str) else self.method.name
 
     def __str__(self) -> str:
-        """As in "tda on scenes with tiny, seed 0"."""
+        """As in "tda on scenes with tiny, seed 0, order rarest"."""
         dataset = self.dataset if isinstance(self.dataset, str) else self.dataset.name
         backbone = self.backbone if isinstance(self.backbone, str) else self.backbone.name
         where = f"{self.pack}" if self.pack else f"{dataset} with {backbone}"
-        return f"{self.method_name} on {where}, seed {self.seed}"
+        order = "" if self.order == orders.SHUFFLED else f", order {self.order}"
+        return f"{self.method_name} on {where}, seed {self.seed}{order}"

@@ -143,4 +143,5 @@ OPTIONAL: Mapping[str, Check] = {
     "setting": _text,
     "status": _text,
     "notes": _texts,
+    "along": _mapping(_mapping(PERCENTAGE)),
 }

@@ -1,0 +1,50 @@
+"""Long form -> what the order of a stream does to a method: mean, worst and spread over the runs of a kind of order."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tta_bench.errors import UnknownName
+from tta_bench.features.orders import kind_of
+
+# A row is one configuration on one protocol, as in the leaderboard: only seeds and orders may differ within it.
+ROW = ["dataset", "backbone", "prompt", "untrained", "n", "protocol", "method", "changes", "config", "order"]
+COLUMNS = [*ROW, "runs", "mean", "worst", "spread", "worst_run"]
+
+
+def over_orders(frame: pd.DataFrame, metric: str = "mAP") -> pd.DataFrame:
+    """`spread` is the best run minus the worst, in points of the metric, and NaN for a single run; `worst_run` names
+    the run to look at."""
+    if metric not in frame.columns:
+        numbers = [name for name in frame.columns if pd.api.types.is_float_dtype(frame[name])]
+        raise UnknownName("metric", metric, numbers, f"There are: {', '.join(numbers)}.")
+    defined = frame.assign(order=frame["order"].map(kind_of)).dropna(subset=[metric])
+    rows = []
+    for key, runs in defined.groupby(ROW, sort=True):
+        values = runs[metric]
+        worst, best = float(values.min()), float(values.max())
+        worst_run = str(runs["run"].iloc[int(values.argmin())])
+        spread = best - worst if len(runs) > 1 else float("nan")
+        rows.append((*key, len(runs), float(values.mean()), worst, spread, worst_run))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def to_text(table: pd.DataFrame) -> list[str]:
+    """Lines for a terminal of any width from 60 columns on: a heading per dataset and backbone, a line per method."""
+    lines: list[str] = []
+    for (dataset, backbone, prompt), part in table.groupby(["dataset", "backbone", "prompt"]):
+        names = [f"{method} [{changes}]" if changes else str(method) for method, changes in _pairs(part)]
+        widths = [max(map(len, ["method", *names])), max(map(len, ["order", *part["order"]]))]
+        lines.append(f"mAP over orders: {dataset} with {backbone}, prompt '{prompt}'")
+        if part["protocol"].nunique() > 1:
+            lines.append("(not on the same images, labels or prompts: lines with other images can't be compared)")
+        lines.append(f"{'method':<{widths[0]}}  {'order':<{widths[1]}}  runs   mean  worst  spread")
+        for name, row in zip(names, part.to_dict("records"), strict=True):
+            spread = f"{row['spread']:.2f}" if row["runs"] > 1 else "–"
+            numbers = f"{row['runs']:>4}  {row['mean']:5.2f}  {row['worst']:5.2f}  {spread:>6}"
+            lines.append(f"{name:<{widths[0]}}  {row['order']:<{widths[1]}}  {numbers}")
+    return lines
+
+
+def _pairs(part: pd.DataFrame) -> zip[tuple[str, str]]:
+    return zip(part["method"], part["changes"], strict=True)

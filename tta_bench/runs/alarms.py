@@ -1,0 +1,56 @@
+"""What makes a run's numbers suspect: a sentence each, for the record's notes and a line after the run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tta_bench.system import published
+
+FAR = 3.0  # mAP points from the published value
+ALIKE = 0.999  # cosine of features that say nothing about what they are of
+LOOKED_AT = 64  # images
+SOME_IMAGES = 10  # that a memory may take to change
+
+
+def far_from_published(backbone: str, prompt: str, dataset: str, value: float | None) -> list[str]:
+    """Zero-shot CLIP on a complete dataset should be where papers have it: nothing is adapted yet."""
+    known = published.find(backbone, prompt.partition(":")[0], "clip", dataset.partition(":")[0])
+    if known is None or value is None or abs(value - known.value) <= FAR:
+        return []
+    side = "above" if value > known.value else "below"
+    return [
+        f"zero-shot mAP {value:.2f} is {abs(value - known.value):.2f} {side} the {known.value:.2f} published for "
+        f"{dataset} with {backbone} ({known.paper} {known.table}); likely causes: other weights, prompt wording, image "
+        "preprocessing or label variant (NAME:VARIANT)"
+    ]
+
+
+def no_spread(features: Tensor, what: str) -> list[str]:
+    """Features [N, D] that all point one way rank by rounding errors."""
+    if len(features) < 2:
+        return []
+    unit = torch.nn.functional.normalize(features.float(), dim=-1)
+    least = float((unit @ unit.T).min())
+    if least < ALIKE:
+        return []
+    return [
+        f"the features of {what} are all but equal (cosine {least:.4f} or more between any two), so scores are mostly "
+        "rounding errors; likely causes: broken weights, preprocessing or precision"
+    ]
+
+
+def unchanged_state(first: str, last: str, images: int, episodic: bool) -> list[str]:
+    """A method with a memory that never changes. `first` and `last` are digests of the state after these images, empty
+    where there is none; an episodic method starts afresh with every image."""
+    if not first or first != last or images < SOME_IMAGES or episodic:
+        return []
+    return [
+        f"its state is the same after image 1 and image {images:,}: it learns nothing from the stream (constants "
+        "belong into attributes with a leading underscore, which are no state)"
+    ]
+
+
+def spread_over(count: int) -> list[int]:
+    """Positions of the images to look at."""
+    return sorted({count * k // LOOKED_AT for k in range(LOOKED_AT)} & set(range(count)))

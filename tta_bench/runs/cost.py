@@ -1,0 +1,91 @@
+"""What a method costs whatever the hardware: the size of its state, and the arithmetic of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from tta_bench.interfaces import Method
+from tta_bench.system.described import described
+from tta_bench.system.files import digest
+
+
+class Weight(NamedTuple):
+    """A method's state from outside."""
+
+    digest: str  # equal for equal states; empty for a method without one
+    bytes: int
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """A method whose state is in another process, where it is weighed."""
+
+    def weigh(self) -> Weight: ...
+
+
+def weigh(method: Method) -> Weight:
+    """The method's state; nothing if it has none, or one that can't be put into a checkpoint."""
+    if isinstance(method, Remote):
+        return method.weigh()
+    try:
+        state = method.state_dict()
+    except Exception:  # said when a checkpoint is due, which a short run never reaches
+        state = {}
+    return Weight(digest(described(state)) if state else "", state_bytes(state))
+
+
+def state_bytes(value: Any) -> int:
+    """Tensors by their elements, numbers as 8 bytes each, texts in UTF-8; containers themselves weigh nothing."""
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, Mapping):
+        return sum(map(state_bytes, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(state_bytes, value))
+    if isinstance(value, str):
+        return len(value.encode())
+    return 0 if value is None else 8
+
+
+class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types there
+    """Floating-point operations of what runs within it; every operation is passed on as it is.
+
+    torch has formulas for matrix products, convolutions and attention, forward and backward, and we add products with
+    a vector: a multiplication and an addition are two. Elementwise functions, sorting and decompositions count nothing.
+    torch's own `FlopCounterMode` replaces some operations by others, and takes seconds to import a compiler.
+    """
+
+    active: ClassVar[FlopCounter | None] = None  # for a method that has to count elsewhere
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __enter__(self) -> Self:
+        FlopCounter.active = self
+        return super().__enter__()  # type: ignore[no-untyped-call,no-any-return]
+
+    def __exit__(self, *error: object) -> None:
+        FlopCounter.active = None
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; keeping the compiler off would import it
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        operation = func._overloadpacket
+        with suppress(Exception):  # a formula that does not know this call must not end a run
+            if operation in (torch.ops.aten.mv, torch.ops.aten.dot):  # which torch has no formulas for
+                self.total += 2 * args[0].numel()
+            elif operation in flop_registry:
+                self.total += int(flop_registry[operation](*args, **(kwargs or {}), out_val=out))
+        return out

@@ -1,0 +1,67 @@
+"""Numbers that papers print, as data: data/published/PAPER.csv with paper, table, row, column, value, note and url.
+
+A row is "BACKBONE PROMPT METHOD", a column "DATASET METRIC", in ttabench's names; METHOD may carry settings in
+brackets, and the dataset `avg` is the mean over those of the table. Notes are footnotes: where a paper contradicts
+itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from tta_bench.errors import BadData
+
+FIELDS = ("paper", "table", "row", "column", "value", "note", "url")
+
+
+@dataclass(frozen=True)
+class PublishedCell:
+    """One number of one table."""
+
+    paper: str
+    table: str
+    row: str
+    column: str
+    value: float
+    note: str = ""
+    url: str = ""
+
+
+@functools.cache
+def cells() -> tuple[PublishedCell, ...]:
+    """All that come with ttabench."""
+    folder = resources.files("tta_bench") / "data" / "published"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".csv")), key=lambda file: file.name)
+    return tuple(cell for file in files for cell in parsed(file.read_text(encoding="utf-8"), file.name))
+
+
+def read(file: Path) -> tuple[PublishedCell, ...]:
+    """Those of one's own file."""
+    try:
+        return parsed(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadData(f"{file}: can't be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def parsed(text: str, name: str) -> tuple[PublishedCell, ...]:
+    lines = csv.DictReader(text.splitlines())
+    if lines.fieldnames is None or list(lines.fieldnames) != list(FIELDS):
+        raise BadData(f"{name}: the first line must be {','.join(FIELDS)}")
+    found = []
+    for line in lines:
+        try:
+            texts = {field: str(line[field]) for field in FIELDS if field != "value"}
+            found.append(PublishedCell(value=float(line["value"]), **texts))
+        except (TypeError, ValueError):
+            raise BadData(f"{name}, line {lines.line_num}: not the seven fields of a published number") from None
+    return tuple(found)
+
+
+def find(backbone: str, prompt: str, method: str, dataset: str, metric: str = "mAP") -> PublishedCell | None:
+    """The first table that has it."""
+    row, column = f"{backbone} {prompt} {method}", f"{dataset} {metric}"
+    return next((cell for cell in cells() if (cell.row, cell.column) == (row, column)), None)
