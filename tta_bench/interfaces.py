@@ -66,7 +66,7 @@ class ViewRecipe(Protocol):
     def seeded(self) -> bool: ...  # False when the views don't depend on the seed
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
-        """Float pixels in [0, 1], [count, 3, size, size]."""
+        """Pixels [count, 3, size, size]: levels as uint8, or floats in [0, 1]."""
         ...
 
 

@@ -13,6 +13,7 @@ from tta_bench.features.options import EncodingOptions
 from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss
 from tta_bench.features.store import FeatureKey, FeatureStore, Writer, check_free_space
 from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
+from tta_bench.pixels.resize import to_floats
 from tta_bench.system.code import origin_of
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Advance, Reporter
@@ -90,7 +91,7 @@ class EncodedViews:
 
     def _features(self, block: int, pixels: Tensor) -> Tensor:
         """[images, V, D] of a block's pixels."""
-        features = self.backbone.encode_images(pixels)
+        features = self.backbone.encode_images(to_floats(pixels))
         if not torch.isfinite(features).all():  # what is stored is never looked at again
             ids = [self.dataset[i].id for i in self.entry.images_of(block)]
             raise PluginError(f"backbone '{self.backbone.name}' gave features that are not finite: {ids[0]} …")

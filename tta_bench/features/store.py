@@ -36,7 +36,7 @@ from tta_bench.features.options import FeatureType
 from tta_bench.system.files import digest, disk_errors, write_atomically
 from tta_bench.system.text import counted
 
-STORE_VERSION = 1
+STORE_VERSION = 2  # raise it when views or features come out differently: what is stored is then encoded again
 JOURNAL_LINE = re.compile(rb"^(\d+) ([0-9a-f]{8})$")
 IMAGES_PER_BLOCK_AT_MOST = 16  # a short `--limit` must not drag many neighbours along
 
