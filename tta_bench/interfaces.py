@@ -149,7 +149,7 @@ class Backbone(Protocol):
         ...
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """[B, 3, S, S] in [0, 1] -> [B, D]."""
+        """[B, 3, S, S] in [0, 1] -> [B, D]. The pixels' memory holds the next batch when the features are returned."""
         ...
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
