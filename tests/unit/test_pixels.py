@@ -328,20 +328,17 @@ def test_translate_is_exactly_pillows(dx: int, dy: int) -> None:
     assert_exact(lambda x: operations.translate(x, dx, dy), lambda i: pillow_affine(i, (1, 0, dx, 0, 1, dy)), gallery())
 
 
-def assert_close_within_its_edge(ours: Levels, pillow: Image.Image, matrix: Sequence[float]) -> None:
-    """A level of Pillow where the map looks at least half a pixel into the image, black where it looks as far beyond,
-    and something between black and Pillow's in between."""
+def assert_close(ours: Levels, pillow: Image.Image, matrix: Sequence[float]) -> None:
+    """A level of Pillow, and black where the map looks beyond the image; on the very edge it may be either."""
     a, b, c, d, e, f = matrix
     size = len(ours)
     y, x = np.mgrid[:size, :size] + 0.5
     where = np.stack((a * x + b * y + c, d * x + e * y + f))
     depth = np.minimum(where, size - where).min(0)  # pixels from the edge, [S, S]
     difference = np.abs(ours.astype(int) - np.asarray(pillow)).max(-1)
-    assert difference[depth >= 0.5 + 1e-6].max() <= 1
-    assert (difference[depth >= 0.5 + 1e-6] > 0).mean() < 0.5  # fractions are dropped on both sides
-    assert not ours[depth <= -0.5 - 1e-6].any()
-    edge = (abs(depth) < 0.5) & (depth > 1e-6)
-    assert (ours[edge] <= np.asarray(pillow)[edge].astype(int) + 1).all()
+    assert difference[depth > 1e-6].max() <= 1
+    assert (difference[depth > 1e-6] > 0).mean() < 0.5  # fractions are dropped on both sides
+    assert not ours[depth < -1e-6].any()
 
 
 @pytest.mark.parametrize("slope", [0.03, -0.03, 0.017, -0.0031, 0.0001, 0.4])
@@ -351,7 +348,7 @@ def test_shears_are_pillows_within_a_level(rng: np.random.Generator, slope: floa
             (operations.shear_x, (1, slope, 0, 0, 1, 0)),
             (operations.shear_y, (1, 0, 0, slope, 1, 0)),
         ):
-            assert_close_within_its_edge(shear(to_levels(image), slope), pillow_affine(image, matrix), matrix)
+            assert_close(shear(to_levels(image), slope), pillow_affine(image, matrix), matrix)
 
 
 @pytest.mark.parametrize("degrees", [-2, -1, 1, 2, 30, 179])
@@ -361,7 +358,7 @@ def test_rotation_is_pillows_within_a_level(rng: np.random.Generator, degrees: i
     cos, sin, centre = math.cos(-math.radians(degrees)), math.sin(-math.radians(degrees)), size / 2
     matrix = (cos, sin, centre * (1 - cos - sin), -sin, cos, centre * (1 - cos + sin))
     official = image.rotate(degrees, Image.Resampling.BILINEAR)
-    assert_close_within_its_edge(operations.rotate(to_levels(image), degrees), official, matrix)
+    assert_close(operations.rotate(to_levels(image), degrees), official, matrix)
 
 
 def test_opencv_starts_no_threads() -> None:

@@ -332,13 +332,12 @@ def test_strengths_of_operations_by_hand(
         ("translate_y", affine(1, 0, 0, 0, 1, sign * shift)),
     ):
         assert levels_apart(OPERATIONS[name](crop, u), official) == 0
-    inner = slice(8, -8)  # beyond it lie the map's outermost pixels
     for name, official in (
         ("rotate", image.rotate(sign * degrees, Image.Resampling.BILINEAR)),
         ("shear_x", affine(1, 0.03 * u, 0, 0, 1, 0)),
         ("shear_y", affine(1, 0, 0, 0.03 * u, 1, 0)),
     ):
-        assert levels_apart(OPERATIONS[name](crop, u)[inner, inner], np.asarray(official)[inner, inner]) <= 1
+        assert levels_apart(OPERATIONS[name](crop, u), official) <= 1
 
 
 def test_a_translation_is_the_same_share_of_smaller_images(crop: Levels) -> None:
@@ -387,7 +386,7 @@ def test_augmix_follows_the_official_chain(photo: Image.Image) -> None:
             chains.append(np.asarray(chain).astype(float))
         w = exponential / exponential.sum()
         mixed = share * crop + (1 - share) * sum(weight * chain for weight, chain in zip(w, chains, strict=True))
-        difference = np.abs(view - mixed)[4:-4, 4:-4]  # beyond it lie the maps' outermost pixels
+        difference = np.abs(view - mixed)
         assert difference.mean() < 1
         assert np.quantile(difference, 0.99) < 2  # a level that rounds differently before an equalize may come to more
 

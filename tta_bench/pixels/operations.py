@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -68,8 +69,8 @@ def translate(levels: Levels, dx: int, dy: int) -> Levels:
     return result
 
 
-# Shears and rotations are within one level of Pillow's bilinear ones, but for the outermost pixels of what they show:
-# Pillow cuts these off hard at the image's edge, here they fade into the black beyond it.
+# Shears and rotations are Pillow's bilinear ones within a level. As there, what lies beyond the image's edge is black
+# and does not shine in: OpenCV by itself would let the outermost pixels fade, which small encoders notice.
 
 
 def shear_x(levels: Levels, slope: float) -> Levels:
@@ -77,33 +78,44 @@ def shear_x(levels: Levels, slope: float) -> Levels:
 
     A row moves as a whole, so that it is a weighted sum of two slices: less work than an affine map.
     """
-    size, (whole, part) = len(levels), _moves(slope, len(levels))
+    size, (whole, part, nearest) = len(levels), _moves(slope, len(levels))
     margin = int(abs(whole).max()) + 1
-    wide = cv2.copyMakeBorder(levels, 0, 0, margin, margin, cv2.BORDER_CONSTANT)
+    wide = cv2.copyMakeBorder(levels, 0, 0, margin, margin, cv2.BORDER_REPLICATE)
     moved = np.empty((size, size + 1, 3), np.uint8)
     for rows, by in _runs(whole):
         moved[rows] = wide[rows, margin + by : margin + by + size + 1]
     flat = moved.reshape(size, -1)
-    return _blend(flat[:, :-3], flat[:, 3:], part[:, None]).reshape(levels.shape)
+    result = _blend(flat[:, :-3], flat[:, 3:], part[:, None]).reshape(levels.shape)
+    for rows, by in _runs(nearest):
+        result[rows, _vacated(by)] = 0
+    return result
 
 
 def shear_y(levels: Levels, slope: float) -> Levels:
     """Pixel (x, y) of a square shows (x, y + slope * x): the same with columns."""
-    size, (whole, part) = len(levels), _moves(slope, len(levels))
+    size, (whole, part, nearest) = len(levels), _moves(slope, len(levels))
     margin = int(abs(whole).max()) + 1
-    tall = cv2.copyMakeBorder(levels, margin, margin, 0, 0, cv2.BORDER_CONSTANT)
+    tall = cv2.copyMakeBorder(levels, margin, margin, 0, 0, cv2.BORDER_REPLICATE)
     moved = np.empty((size + 1, size, 3), np.uint8)
     for columns, by in _runs(whole):
         moved[:, columns] = tall[margin + by : margin + by + size + 1, columns]
     flat = moved.reshape(size + 1, -1)
-    return _blend(flat[:-1], flat[1:], part.repeat(3)).reshape(levels.shape)
+    result = _blend(flat[:-1], flat[1:], part.repeat(3)).reshape(levels.shape)
+    for columns, by in _runs(nearest):
+        result[_vacated(by), columns] = 0
+    return result
 
 
-def _moves(slope: float, size: int) -> tuple[Ints, Words]:
-    """By how many pixels each row or column moves, and by how many 256ths of one besides, [S] each."""
+def _moves(slope: float, size: int) -> tuple[Ints, Words, Ints]:
+    """By how many pixels each row or column moves, by how many 256ths besides, and both rounded to pixels, [S] each."""
     moves = slope * (np.arange(size) + 0.5)
     whole = np.floor(moves).astype(int)
-    return whole, np.rint((moves - whole) * 256).astype(np.uint16)
+    return whole, np.rint((moves - whole) * 256).astype(np.uint16), np.floor(moves + 0.5).astype(int)
+
+
+def _vacated(by: int) -> slice:
+    """The pixels of a row that look beyond the image when all look `by` pixels on."""
+    return slice(-by, None) if by > 0 else slice(0, -by)
 
 
 def _runs(values: Ints) -> Iterator[tuple[slice, int]]:
@@ -129,9 +141,22 @@ def rotate(levels: Levels, degrees: float) -> Levels:
     turn = cv2.getRotationMatrix2D((centre, centre), degrees, 1)
     fine = cv2.cvtColor(levels, cv2.COLOR_RGB2RGBA).astype(np.uint16)  # four channels turn twice as fast as three
     fine <<= 8  # OpenCV rounds and Pillow drops fractions: an equalize would make much of the difference
-    turned = cv2.warpAffine(fine, turn, levels.shape[1::-1])
+    turned: Levels = cv2.warpAffine(fine, turn, levels.shape[1::-1], borderMode=cv2.BORDER_REPLICATE)
+    turned[_turned_beyond(degrees, len(levels))] = 0
     turned >>= 8
     return cv2.cvtColor(turned.astype(np.uint8), cv2.COLOR_RGBA2RGB)
+
+
+@functools.lru_cache(maxsize=16)  # AugMix knows four rotations
+def _turned_beyond(degrees: float, size: int) -> tuple[Ints, Ints]:
+    """Rows and columns of the pixels that look beyond the image's edge."""
+    centre = (size - 1) / 2
+    back = cv2.invertAffineTransform(cv2.getRotationMatrix2D((centre, centre), degrees, 1))
+    rows, columns = np.mgrid[:size, :size]
+    where = back @ np.stack((columns.ravel(), rows.ravel(), np.ones(size * size)))  # [2, S * S]
+    outside = ((where < -0.5) | (where >= size - 0.5)).any(0).reshape(size, size)
+    row, column = outside.nonzero()
+    return row, column
 
 
 # ------------------------------------------------------------------------------------------- colours of one image
