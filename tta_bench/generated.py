@@ -7,14 +7,13 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-import torch
 from PIL import Image
 from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import Preprocess
 from tta_bench.pixels.decode import decode
-from tta_bench.pixels.resize import resize_centre_crop, to_tensor
+from tta_bench.pixels.resize import resize_centre_crop, to_pixels
 from tta_bench.system.files import digest
 from tta_bench.system.text import counted
 
@@ -56,7 +55,7 @@ class Generated:
         if not self.folder:
             raise UsageError(NO_IMAGES)
         files = self.files(image_id)
-        return torch.stack([resize_centre_crop(to_tensor(decode(file)), preprocess) for file in files])
+        return to_pixels((resize_centre_crop(decode(f), preprocess) for f in files), self.n, preprocess.size)
 
     def files(self, image_id: str) -> list[Path]:
         """The image's files in the order of their numbers."""

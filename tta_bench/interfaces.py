@@ -67,7 +67,7 @@ class ViewRecipe(Protocol):
     def seeded(self) -> bool: ...  # False when the views don't depend on the seed
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
-        """Float pixels in [0, 1], [count, 3, size, size]."""
+        """Pixels [count, 3, size, size]: levels as uint8, or floats in [0, 1]."""
         ...
 
 
@@ -150,7 +150,7 @@ class Backbone(Protocol):
         ...
 
     def encode_images(self, pixels: Tensor) -> Tensor:
-        """[B, 3, S, S] in [0, 1] -> [B, D]."""
+        """[B, 3, S, S] in [0, 1] -> [B, D]. The pixels' memory holds the next batch when the features are returned."""
         ...
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+import cv2
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.interfaces import Preprocess, ViewRecipe
 from tta_bench.pixels import operations
-from tta_bench.pixels.resize import crop_resize, crop_resize_levels, resize_centre_crop, to_image, to_tensor
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+from tta_bench.pixels.augmix import MIX_DRAWS, augmix
+from tta_bench.pixels.operations import Floats
+from tta_bench.pixels.resize import Boxes, Levels, crop_resize, resize_centre_crop, to_levels, to_pixels
 
 MAX_COUNT = 10_000
 
@@ -48,7 +47,7 @@ class Original:
         return False
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
-        return resize_centre_crop(to_tensor(image), preprocess)[None]
+        return to_pixels([resize_centre_crop(image, preprocess)], 1, preprocess.size)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Plain(_Drawn):
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
         u = uniforms(seed, "plain", image_id, self.n, CROP_DRAWS)
-        return _resized_crops(image, u, preprocess.size).float().div_(255)
+        return to_pixels(_resized_crops(image, u, preprocess.size), self.n, preprocess.size)
 
 
 @dataclass(frozen=True)
@@ -88,18 +87,10 @@ class AugMix(_Drawn):
     """Random resized crops, each mixed with three chains of mild operations on it: the views of TPT and TDA."""
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
-        u = uniforms(seed, "augmix", image_id, self.n, CROP_DRAWS + 34)
-        crop, share, mix, depth, op, level, sign = np.split(u, np.cumsum((CROP_DRAWS, 1, 3, 3, 9, 9)), axis=1)
-        crops = _resized_crops(image, crop, preprocess.size)  # [n, 3, S, S]
-        chains = _run_chains(
-            [crop for crop in crops for _ in range(3)],  # [3n] of [3, S, S]
-            depth=1 + np.floor(3 * depth).reshape(-1),  # [3n] of 1, 2, 3
-            ops=np.floor(len(OPERATIONS) * op).reshape(-1, 3),  # [3n, 3]
-            strengths=((0.1 + 0.9 * level) * np.where(sign < 0.5, -1, 1)).reshape(-1, 3),  # [3n, 3]
-        )
-        # share ~ Beta(1, 1), which is uniform; the chains' weights ~ Dirichlet(1, 1, 1), i.e. normalised exponentials.
-        weights = np.concatenate((share, (1 - share) * _dirichlet(mix)), 1)  # [n, 4]
-        return _mix(crops, chains, weights)
+        u = uniforms(seed, "augmix", image_id, self.n, CROP_DRAWS + MIX_DRAWS)
+        crops = _resized_crops(image, u[:, :CROP_DRAWS], preprocess.size)
+        views = (augmix(crop, row) for crop, row in zip(crops, u[:, CROP_DRAWS:].tolist(), strict=True))
+        return to_pixels(views, self.n, preprocess.size)
 
 
 @dataclass(frozen=True)
@@ -108,11 +99,10 @@ class Holistic(_Drawn):
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
         u = uniforms(seed, "holistic", image_id, self.n, 9)
-        view = resize_centre_crop(to_tensor(image), preprocess)
-        centre = to_image((view * 255).round().to(torch.uint8))
+        centre = Image.fromarray(resize_centre_crop(image, preprocess))
         mirrored = centre.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        views = [_jitter(mirrored if row[0] < 0.5 else centre, row[1:5], row[5:9]) for row in u]
-        return torch.stack([to_tensor(view) for view in views]).float().div_(255)
+        views = (_jitter(mirrored if row[0] < 0.5 else centre, row[1:5], row[5:9]) for row in u)
+        return to_pixels(map(to_levels, views), self.n, preprocess.size)
 
 
 @dataclass(frozen=True)
@@ -139,7 +129,8 @@ class RandomCrops(_Drawn):
         low, high = self.side
         side = np.maximum(1, np.floor((low + (high - low) * share) * min(image.size)))
         boxes = _place(side, side, x, y, image.size)
-        return crop_resize(to_tensor(image), boxes, preprocess.size, preprocess.interpolation, isolate=True)
+        regions = crop_resize(image, boxes, preprocess.size, preprocess.interpolation)
+        return to_pixels(regions, self.n, preprocess.size)
 
 
 FAMILIES: dict[str, Callable[[int], ViewRecipe]] = {
@@ -176,17 +167,11 @@ def uniforms(seed: int, family: str, image_id: str, count: int, draws: int) -> F
     return (whole >> 11).astype(np.float64) * 2.0**-53
 
 
-def _dirichlet(u: Floats) -> Floats:
-    exponential: Floats = -np.log1p(-u)
-    weights: Floats = exponential / exponential.sum(1, keepdims=True)
-    return weights
-
-
-def _place(widths: Floats, heights: Floats, x: Floats, y: Floats, size: tuple[int, int]) -> Tensor:
+def _place(widths: Floats, heights: Floats, x: Floats, y: Floats, size: tuple[int, int]) -> Boxes:
     """Boxes [n, 4] of whole pixels, uniformly placed within the image."""
     left = np.floor(x * (size[0] - widths + 1))
     top = np.floor(y * (size[1] - heights + 1))
-    return torch.from_numpy(np.stack((left, top, left + widths, top + heights), 1))
+    return np.stack((left, top, left + widths, top + heights), 1).astype(np.int64)
 
 
 # ---------------------------------------------------------------------------------------------- random resized crops
@@ -195,15 +180,13 @@ TRIES = 10
 CROP_DRAWS = 2 * TRIES + 3  # area and aspect of each try, position, mirror
 
 
-def _resized_crops(image: Image.Image, u: Floats, size: int) -> Tensor:
-    """torchvision's RandomResizedCrop and RandomHorizontalFlip, uint8 [n, 3, size, size]."""
-    crops = crop_resize_levels(to_tensor(image), crop_boxes(u, image.size), size, "bilinear", isolate=True)
-    for i in np.flatnonzero(u[:, -1] < 0.5):
-        crops[i] = crops[i].flip(-1)
-    return crops
+def _resized_crops(image: Image.Image, u: Floats, size: int) -> Iterator[Levels]:
+    """torchvision's RandomResizedCrop and RandomHorizontalFlip, arrays [size, size, 3]."""
+    crops = crop_resize(image, crop_boxes(u, image.size), size, "bilinear")
+    return (cv2.flip(crop, 1) if mirror else crop for crop, mirror in zip(crops, u[:, -1] < 0.5, strict=True))
 
 
-def crop_boxes(u: Floats, size: tuple[int, int]) -> Tensor:
+def crop_boxes(u: Floats, size: tuple[int, int]) -> Boxes:
     """Boxes [n, 4] of area 0.08..1 and aspect 3/4..4/3: the first of ten tries that fits the (width, height)."""
     width, height = size
     area = (0.08 + 0.92 * u[:, :TRIES]) * (width * height)  # [n, 10]
@@ -212,97 +195,16 @@ def crop_boxes(u: Floats, size: tuple[int, int]) -> Tensor:
     fits = (widths >= 1) & (widths <= width) & (heights >= 1) & (heights <= height)
     first = np.arange(len(u)), fits.argmax(1)
     boxes = _place(widths[first], heights[first], u[:, -3], u[:, -2], size)
-    boxes[torch.from_numpy(~fits.any(1))] = _fallback_box(width, height)
+    boxes[~fits.any(1)] = _fallback_box(width, height)
     return boxes
 
 
-def _fallback_box(width: int, height: int) -> Tensor:
+def _fallback_box(width: int, height: int) -> tuple[int, int, int, int]:
     """The largest centred box of a permitted aspect, for an image so long that no try fitted."""
     w = min(width, round(height * 4 / 3))
     h = min(height, round(width / (3 / 4)))
     left, top = (width - w) // 2, (height - h) // 2
-    return torch.tensor([left, top, left + w, top + h], dtype=torch.float64)
-
-
-# ---------------------------------------------------------------------------------------------------------- AugMix
-# At severity 1 an operation's level is u in 0.1..1, out of 10. `strength` [m] is the level with a random sign.
-
-
-def _degrees(strength: Tensor) -> Tensor:
-    return (3 * strength).trunc()  # 30 degrees at level 10
-
-
-def _pixels(strength: Tensor, size: int) -> Tensor:
-    """A third of the image at level 10. The official 7.47 u is that at 224 pixels; the share holds at any size."""
-    return (size / 30 * strength).trunc().long()
-
-
-def _solarize(x: Tensor, strength: Tensor) -> Tensor:
-    return operations.solarize(x, 256 - (25.6 * strength.abs()).floor())
-
-
-def _rotate(x: Tensor, strength: Tensor) -> Tensor:
-    return operations.affine(x, operations.rotation(_degrees(strength), x.shape[-1]))
-
-
-def _shear_x(x: Tensor, strength: Tensor) -> Tensor:
-    one, zero = torch.ones_like(strength), torch.zeros_like(strength)
-    return operations.affine(x, torch.stack((one, 0.03 * strength, zero, zero, one, zero), 1))
-
-
-def _shear_y(x: Tensor, strength: Tensor) -> Tensor:
-    one, zero = torch.ones_like(strength), torch.zeros_like(strength)
-    return operations.affine(x, torch.stack((one, zero, zero, 0.03 * strength, one, zero), 1))
-
-
-def _translate_x(x: Tensor, strength: Tensor) -> Tensor:
-    pixels = _pixels(strength, x.shape[-1])
-    return operations.translate(x, pixels, torch.zeros_like(pixels))
-
-
-def _translate_y(x: Tensor, strength: Tensor) -> Tensor:
-    pixels = _pixels(strength, x.shape[-1])
-    return operations.translate(x, torch.zeros_like(pixels), pixels)
-
-
-OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "autocontrast": lambda x, _: operations.autocontrast(x),
-    "equalize": lambda x, _: operations.equalize(x),
-    "posterize": lambda x, _: operations.posterize(x, bits=4),  # 4 - floor(0.4 u) bits
-    "rotate": _rotate,
-    "solarize": _solarize,
-    "shear_x": _shear_x,
-    "shear_y": _shear_y,
-    "translate_x": _translate_x,
-    "translate_y": _translate_y,
-}
-
-
-def _run_chains(chains: list[Tensor], depth: Floats, ops: Floats, strengths: Floats) -> list[Tensor]:
-    """Chain r applies its first `depth[r]` operations; chains that need the same one at the same place go together."""
-    for place in range(3):
-        for number, operation in enumerate(OPERATIONS.values()):
-            users = np.flatnonzero((ops[:, place] == number) & (depth > place))
-            if len(users):
-                results = operation(torch.stack([chains[r] for r in users]), torch.from_numpy(strengths[users, place]))
-                for r, result in zip(users, results, strict=True):
-                    chains[r] = result
-    return chains
-
-
-def _mix(crops: Tensor, chains: list[Tensor], weights: Floats) -> Tensor:
-    """Weighted mean of each crop and its three chains, [n, 3, S, S].
-
-    The official code mixes normalised pixels. Normalising is affine and the weights sum to one, so mixing in [0, 1] and
-    normalising in the backbone is the same.
-    """
-    mixed = torch.empty(crops.shape)
-    for i, (own, *others) in enumerate((weights / 255).tolist()):
-        torch.mul(crops[i], own, out=mixed[i])
-        for chain, weight in zip(chains[3 * i : 3 * i + 3], others, strict=True):
-            mixed[i].add_(chain, alpha=weight)
-        mixed[i].clamp_(0, 1)  # the weights' sum may exceed one by a rounding error
-    return mixed
+    return left, top, left + w, top + h
 
 
 # --------------------------------------------------------------------------------------------------- colour jitter

@@ -193,7 +193,7 @@ def draw(file: Path, level: int) -> None:
 def levels(recipe: Generated, image_id: str) -> list[int]:
     pixels = recipe.render(Image.new("RGB", (8, 8)), image_id, 0, Preprocess(8))
     assert pixels.shape[1:] == (3, 8, 8)
-    return [round(float(view.mean()) * 255) for view in pixels]
+    return [round(float(view.float().mean())) for view in pixels]
 
 
 def test_both_layouts_and_their_order(tmp_path: Path) -> None:

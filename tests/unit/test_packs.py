@@ -357,7 +357,7 @@ def test_a_run_on_the_pack_gives_the_same_scores(toy_bench: Bench, tmp_path: Pat
     pack = export_toys(toy_bench, tmp_path / "toy.safetensors")
     live, _ = toy_bench.run(TOY_RUN)
     packed, _ = toy_bench.run(replace(TOY_RUN, pack=pack.file))
-    assert packed.counts == {"encoder_forwards": 0, "text_forwards": 0, "backward_passes": 0}
+    assert {packed.counts[what] for what in ("encoder_forwards", "text_forwards", "backward_passes")} == {0}
     assert (packed.dataset, packed.backbone) == ("toy", "toyclip")
     assert packed.protocol.digest != live.protocol.digest  # a table never mixes the two
     scores, labels, ids = records.load_scores(packed)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tta_bench.interfaces import Backbone
+from tta_bench.pixels.resize import to_floats
 from tta_bench.plugins import Registry
 from tta_bench.views import Original
 
@@ -23,7 +24,7 @@ def similarities(backbone: Backbone, registry: Registry) -> Tensor:
     samples = [scenes[i] for i in range(IMAGES)]
     pixels = torch.cat([Original().render(s.image, s.id, 0, backbone.preprocess) for s in samples])
     texts = backbone.encode_texts([f"a photo of a {name}." for name in scenes.class_names])
-    return backbone.encode_images(pixels) @ texts.T
+    return backbone.encode_images(to_floats(pixels)) @ texts.T
 
 
 def stored() -> dict[str, list[list[float]]]:

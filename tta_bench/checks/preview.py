@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tta_bench.features.orders import stream_order
 from tta_bench.interfaces import Dataset, Preprocess, Sample, ViewRecipe
+from tta_bench.pixels.resize import to_floats
 from tta_bench.system.files import disk_errors
 
 GAP = 4
@@ -58,7 +59,7 @@ def _recipe_sheet(samples: Sequence[Sample], recipe: ViewRecipe, side: int, seed
     sheet = Image.new("RGB", ((shown + 1) * step + 2 * GAP, len(samples) * step + GAP), PAPER)
     for row, sample in enumerate(samples):
         original = sample.image
-        views = recipe.render(original, sample.id, seed, Preprocess(side))[:shown]
+        views = to_floats(recipe.render(original, sample.id, seed, Preprocess(side))[:shown])
         original.thumbnail((side, side))
         sheet.paste(original, (GAP, GAP + row * step))
         for column, view in enumerate(views):

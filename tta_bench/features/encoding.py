@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tta_bench.errors import PluginError
+from tta_bench.features.encoder import Encoder, pace
 from tta_bench.features.options import EncodingOptions
 from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss
 from tta_bench.features.store import FeatureKey, FeatureStore, Writer, check_free_space
@@ -67,17 +68,20 @@ class EncodedViews:
         work = [self.entry.images_of(b) for b in blocks]
         jobs = Rendering(self.dataset, work, self.recipe, self.seed, self.preprocess)
         workers = jobs.usable(self.options.workers, reporter)
-        done, flushed = 0, time.monotonic()
+        encoder = Encoder(self.backbone, self.options.batch_size, reporter)
+        done, began = 0, time.monotonic()
+        flushed = began
 
         def keep(rendered: Iterable[Tensor]) -> None:
             nonlocal done, flushed
             for pixels in rendered:
-                writer.write(blocks[done], self._features(blocks[done], pixels))
+                writer.write(blocks[done], self._features(blocks[done], encoder(pixels)))
                 done += 1
-                if time.monotonic() - flushed > FLUSH_SECONDS:
+                now = time.monotonic()
+                if now - flushed > FLUSH_SECONDS:
                     writer.flush()
-                    flushed = time.monotonic()
-                advance(len(work[done - 1]))
+                    flushed = now
+                advance(len(work[done - 1]), pace(encoder.seconds, now - began))
 
         if workers:
             try:
@@ -88,9 +92,8 @@ class EncodedViews:
                 reporter.line(f"{loss(error)}: rendering the rest in this process")
         return keep(jobs.from_here(done))
 
-    def _features(self, block: int, pixels: Tensor) -> Tensor:
-        """[images, V, D] of a block's pixels."""
-        features = self.backbone.encode_images(pixels)
+    def _features(self, block: int, features: Tensor) -> Tensor:
+        """A block's features [images * V, D] as [images, V, D]; refused if they are no numbers."""
         if not torch.isfinite(features).all():  # what is stored is never looked at again
             ids = [self.dataset[i].id for i in self.entry.images_of(block)]
             raise PluginError(f"backbone '{self.backbone.name}' gave features that are not finite: {ids[0]} …")

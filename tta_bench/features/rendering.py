@@ -21,12 +21,13 @@ from torch.utils.data import Dataset as TorchDataset
 
 from tta_bench.errors import TTABenchError
 from tta_bench.interfaces import Dataset, Preprocess, ViewRecipe
+from tta_bench.pixels.resize import to_floats
 from tta_bench.system.progress import Reporter
 
 FEW_BLOCKS = 4  # starting workers takes longer than rendering these
 PREFETCH = 2  # blocks per worker that wait to be encoded
 SHARED_MEMORY = Path("/dev/shm")
-PIXEL_BYTES = 4
+PIXEL_BYTES = 1  # of levels. A recipe of somebody's own may render floats: then `NoRoom` says what is missing
 QUEUES = 2**17  # bytes for the semaphores of the queues, a page each
 
 
@@ -61,7 +62,8 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
         return rendered
 
     def pixels(self, job: int) -> Tensor:
-        return torch.cat([render(self.dataset, i, self.recipe, self.seed, self.preprocess) for i in self.work[job]])
+        """A block's pixels [images * V, 3, S, S] as they travel: in levels, if the recipe renders levels."""
+        return torch.cat([_rendered(self.dataset, i, self.recipe, self.seed, self.preprocess) for i in self.work[job]])
 
     def from_here(self, start: int) -> Iterator[Tensor]:
         """Pixels [images * V, 3, S, S] of the blocks from `start` on, rendered in this process."""
@@ -145,6 +147,11 @@ def _quiet(_: int) -> None:
 
 
 def render(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, preprocess: Preprocess) -> Tensor:
-    """Pixels [V, 3, S, S] of one image."""
+    """Pixels [V, 3, S, S] of one image, float32 in [0, 1]."""
+    return to_floats(_rendered(dataset, index, recipe, seed, preprocess))
+
+
+def _rendered(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, preprocess: Preprocess) -> Tensor:
+    """As the recipe gives them: levels, or floats."""
     sample = dataset[index]
     return recipe.render(sample.image, sample.id, seed, preprocess)

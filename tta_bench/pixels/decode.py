@@ -14,7 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tta_bench.errors import BadData
 
-MAX_PIXELS = 100_000_000  # a decoded image and its copies take up to 34 bytes per pixel
+MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
 LIMIT = "TTABENCH_MAX_PIXELS"
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
 OTHERWISE = "save it with 8 or 16 bits"

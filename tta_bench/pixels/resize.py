@@ -1,13 +1,15 @@
-"""Cut and resize many boxes of an image in one go.
+"""Cut and resize boxes of an image.
 
-Everything here gives Pillow's result, because the official codes of the methods work on Pillow images: 8-bit levels,
-and antialiased resizing in which a filter's support grows with the reduction.
+Everything here gives Pillow's result within two levels, because the official codes of the methods work on Pillow
+images: 8-bit levels, and antialiased resizing in which a filter's support grows with the reduction.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
 
+import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -18,121 +20,67 @@ from tta_bench.interfaces import Preprocess
 from tta_bench.pixels.decode import to_rgb
 
 Interpolation = Literal["bicubic", "bilinear"]
+Levels = np.ndarray[Any, np.dtype[Any]]  # uint8 [H, W, 3], as Pillow and OpenCV hold an image; stubs don't say uint8
+Boxes = np.ndarray[Any, np.dtype[np.int64]]  # [n, 4]: left, top, right, bottom
 
-# Floats between the two passes of a resize: few enough to stay in a core's cache, enough to hide the calls' overhead.
-CHUNK = 1_300_000
-
-
-def to_tensor(image: Image.Image) -> Tensor:
-    """Levels 0..255, uint8 [3, H, W]."""
-    return torch.from_numpy(np.array(image if image.mode == "RGB" else to_rgb(image))).permute(2, 0, 1)
+RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
-def to_image(levels: Tensor) -> Image.Image:
-    """The inverse of `to_tensor`."""
-    return Image.fromarray(levels.permute(1, 2, 0).contiguous().numpy())
+def to_levels(image: Image.Image) -> Levels:
+    return np.array(image if image.mode == "RGB" else to_rgb(image))
 
 
-def crop_resize(
-    image: Tensor, boxes: Tensor, size: int, interpolation: Interpolation, *, isolate: bool = False
-) -> Tensor:
-    """What `crop_resize_levels` gives, in [0, 1]: float32 [n, 3, size, size]."""
-    return crop_resize_levels(image, boxes, size, interpolation, isolate=isolate).float().div_(255)
+def to_pixels(views: Iterable[Levels], count: int, size: int) -> Tensor:
+    """Square images as encoders take them, but in levels: uint8 [count, 3, size, size]."""
+    pixels = np.empty((count, 3, size, size), np.uint8)
+    for planes, view in zip(pixels, views, strict=True):
+        planes[:] = cv2.split(view)  # twice as fast as transposing
+    return torch.from_numpy(pixels)
 
 
-def crop_resize_levels(
-    image: Tensor, boxes: Tensor, size: int, interpolation: Interpolation, *, isolate: bool = False
-) -> Tensor:
-    """Many boxes of one image, each resized to a square, uint8 [n, 3, size, size], on the image's device.
+def to_floats(pixels: Tensor, out: Tensor | None = None) -> Tensor:
+    """What a recipe rendered, as encoders take it: levels become float32 in [0, 1]. `out` is memory to do it in."""
+    floats = torch.empty(pixels.shape) if out is None else out
+    for target, source in zip(floats, pixels, strict=True):  # view by view, which stays in the cache
+        target.copy_(source)
+        if pixels.dtype == torch.uint8:
+            target.div_(255)
+    return floats
 
-    A resize is a weighted sum of columns and then one of rows, i.e. an embedding bag. A bag is summed in a fixed order,
-    so a box's pixels depend neither on the other boxes nor on the number of threads. Columns always come first. Pillow
-    13 begins with the rows where that is less work, which shows at hard edges of tall images, where bicubic overshoots.
 
-    Args:
-        image: [3, H, W], uint8 or float in [0, 1].
-        boxes: [n, 4] left, top, right, bottom in pixels; fractions count.
-        size: Side of the result.
-        interpolation: "bicubic" or "bilinear".
-        isolate: Cut the box out first, as torchvision's crops do: no pixel beyond the box shines in at its edge.
-            Otherwise as in `Image.resize(..., box=box)`.
+def crop_resize(image: Image.Image, boxes: Boxes, size: int, interpolation: Interpolation) -> Iterator[Levels]:
+    """The boxes, cut out and each resized to a square: arrays [size, size, 3].
+
+    A box is cut out first, as torchvision's crops are: no pixel beyond it shines in at its edge. torch resizes levels
+    in fixed point, columns first, and several times as fast as Pillow. Pillow 13 begins with the rows where that is
+    less work, which shows at hard edges of tall boxes, where bicubic overshoots.
     """
-    channels, height, width = image.shape
-    boxes = boxes.to("cpu", torch.float64)
-    limits = torch.tensor([width, height], dtype=torch.float64)
-    if not ((boxes[:, :2] >= 0) & (boxes[:, :2] < boxes[:, 2:]) & (boxes[:, 2:] <= limits)).all():
+    levels = to_levels(image)
+    height, width = levels.shape[:2]
+    if not ((boxes[:, :2] >= 0) & (boxes[:, :2] < boxes[:, 2:]) & (boxes[:, 2:] <= (width, height))).all():
         raise ValueError(f"every box must have an area and lie within the image of {width} x {height} pixels")
-    columns, across = _taps(boxes[:, 0], boxes[:, 2], width, size, interpolation, isolate)  # [n, size, K]
-    rows, down = _taps(boxes[:, 1], boxes[:, 3], height, size, interpolation, isolate)  # [n, size, L]
-    levels = image.float() if image.dtype == torch.uint8 else image.float() * 255
-    table = levels.permute(2, 0, 1).contiguous().view(width, channels * height)  # one entry per column
+    for left, top, right, bottom in boxes.tolist():
+        yield _resize(np.ascontiguousarray(levels[top:bottom, left:right]), size, interpolation)
 
-    result = torch.empty(len(boxes), channels, size, size, dtype=torch.uint8, device=image.device)
-    chunk = max(1, CHUNK // (size * channels * height))
-    for start in range(0, len(boxes), chunk):
-        some = slice(start, start + chunk)
-        narrow = _weighted_sums(table, columns[some], across[some])  # [b, size, channels * height]
-        narrow = narrow.transpose(1, 2).contiguous().view(-1, size)  # one entry per box, channel and row
-        planes = height * torch.arange(len(narrow) // height).view(-1, channels, 1, 1)  # where each one begins
-        own_rows = (rows[some, None] + planes).flatten(0, 1)  # [b * channels, size, L]
-        small = _weighted_sums(narrow, own_rows, down[some].repeat_interleave(channels, 0))
-        result[some] = small.view(-1, channels, size, size)
+
+def _resize(levels: Levels, size: int, interpolation: Interpolation) -> Levels:
+    channels_last = torch.from_numpy(levels)[None].permute(0, 3, 1, 2)  # [1, 3, H, W]: torch's fast path
+    resized = F.interpolate(channels_last, (size, size), mode=interpolation, align_corners=False, antialias=True)
+    result: Levels = resized.permute(0, 2, 3, 1)[0].numpy()
     return result
 
 
-def _weighted_sums(table: Tensor, entries: Tensor, weights: Tensor) -> Tensor:
-    """Sums of the table's entries, [n, size, K] of [E, X] -> [n, size, X]. As in Pillow every pass ends in levels."""
-    sums = F.embedding_bag(
-        entries.flatten(0, 1).to(table.device),
-        table,
-        per_sample_weights=weights.flatten(0, 1).to(table.device),
-        mode="sum",
-    )
-    return sums.add_(0.5).clamp_(0, 255).floor_().view(*entries.shape[:2], -1)
+def resize_centre_crop(image: Image.Image, preprocess: Preprocess) -> Levels:
+    """The backbone's evaluation view [S, S, 3], by Pillow itself: one view of many, and every score rests on it."""
+    rgb = image if image.mode == "RGB" else to_rgb(image)
+    size = preprocess.size, preprocess.size
+    return np.array(rgb.resize(size, RESAMPLING[preprocess.interpolation], box=centre_box(*rgb.size, preprocess)))
 
 
-def _taps(
-    low: Tensor, high: Tensor, length: int, size: int, interpolation: Interpolation, isolate: bool
-) -> tuple[Tensor, Tensor]:
-    """Which of an axis's pixels enter each output pixel and with what weight, both [n, size, K]."""
-    filter_, support = (_cubic, 2.0) if interpolation == "bicubic" else (_triangle, 1.0)
-    scale = ((high - low) / size)[:, None]  # [n, 1]
-    spread = scale.clamp(min=1)  # > 1 when reducing: that is the antialiasing
-    centre = low[:, None] + (torch.arange(size, dtype=torch.float64) + 0.5) * scale  # [n, size]
-    first = (centre - support * spread + 0.5).floor().clamp(min=0)
-    last = (centre + support * spread + 0.5).floor().clamp(max=length)
-    if isolate:
-        first = first.maximum(low.floor()[:, None])
-        last = last.minimum(high.ceil()[:, None])
-    taps = first[..., None] + torch.arange(int((last - first).max()))  # [n, size, K]
-    weights = filter_((taps + 0.5 - centre[..., None]) / spread[..., None]) * (taps < last[..., None])
-    weights /= weights.cumsum(-1)[..., -1:]  # in order, so that trailing zeros change nothing
-    weights = (weights * 2**22).round_() / 2**22  # Pillow's fixed point, so that ties are broken as there
-    return taps.clamp_(max=length - 1).long(), weights.float()
-
-
-def _triangle(x: Tensor) -> Tensor:
-    return (1 - x.abs()).clamp(min=0)
-
-
-def _cubic(x: Tensor, a: float = -0.5) -> Tensor:
-    x = x.abs().clamp(max=2)  # at 2 the outer piece is 0
-    inner = ((a + 2) * x - (a + 3)) * x * x + 1
-    outer = (((x - 5) * x + 8) * x - 4) * a
-    return torch.where(x < 1, inner, outer)
-
-
-def resize_centre_crop(image: Tensor, preprocess: Preprocess) -> Tensor:
-    """The backbone's evaluation view, float32 [3, S, S]."""
-    _, height, width = image.shape
-    box = centre_box(height, width, preprocess)
-    return crop_resize(image, box, preprocess.size, preprocess.interpolation)[0]
-
-
-def centre_box(height: int, width: int, preprocess: Preprocess) -> Tensor:
-    """The part of the image that the evaluation view shows, [1, 4]: cropping what was resized is resizing this box."""
+def centre_box(width: int, height: int, preprocess: Preprocess) -> tuple[float, float, float, float]:
+    """The part of the image that the evaluation view shows: cropping what was resized is resizing this box."""
     if preprocess.resize == "squash":
-        return torch.tensor([[0.0, 0.0, width, height]], dtype=torch.float64)
+        return 0, 0, width, height
     size, short = preprocess.size, min(height, width)
     start, end = [], []
     for length in (width, height):
@@ -140,4 +88,4 @@ def centre_box(height: int, width: int, preprocess: Preprocess) -> Tensor:
         offset = round((resized - size) / 2)  # and of the crop's corner: half to even
         start.append(offset * length / resized)
         end.append(min((offset + size) * length / resized, length))
-    return torch.tensor([start + end], dtype=torch.float64)
+    return start[0], start[1], end[0], end[1]
