@@ -20,7 +20,6 @@ from tta_bench.plugins import Registry
 from tta_bench.runs.bench import Bench
 
 METHOD = '''"""A method."""
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -18,6 +18,7 @@ from tests.conftest import TOY, Invoke, start_process
 from tta_bench import records
 from tta_bench.errors import UsageError
 from tta_bench.plugins import Registry
+from tta_bench.runs import fence as fences
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
 
@@ -271,10 +272,11 @@ def test_a_host_that_was_killed_is_named(tmp_path: Path, home: Path) -> None:
     registry = Registry([plugin, TOY], ask=fence.offers)
     bench = Bench(home, registry=registry, fence=fence)
     tta_bench.run("guest", "toy", "toyclip", limit=2, bench=bench)
+    (root,) = fences._root
     for pid in guests_of(os.getpid()):
         with suppress(ProcessLookupError):  # each goes with the one before it
             os.kill(pid, signal.SIGKILL)
-    time.sleep(0.2)
+    root.process.wait(timeout=30)
     with pytest.raises(tta_bench.errors.PluginError, match="its process is gone"):
         tta_bench.run("guest", "toy", "toyclip", limit=3, bench=bench)
     assert tta_bench.run("guest", "toy", "toyclip", limit=3, bench=bench).n == 3  # and comes back

@@ -18,6 +18,7 @@ from tests.record_fixtures import record
 from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results
 from tta_bench.runs.bench import Bench
+from tta_bench.runs.fence import Fence
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import sources
 from tta_bench.system.sources import built_in_source, essence, imported
@@ -114,7 +115,7 @@ def test_an_edited_built_in_is_not_done_before(toy_bench: Bench, monkeypatch: py
     spec = RunSpec("clip", "toy", "toyclip", limit=3)
     first = toy_bench.run(spec).record
     assert toy_bench.run(spec).already
-    monkeypatch.setattr("tta_bench.plugins.built_in_source", lambda module: "edited")
+    monkeypatch.setattr("tta_bench.system.code.built_in_source", lambda module: "edited")
     second = toy_bench.run(spec)
     assert not second.already
     assert second.record.config.parts["source"] == "edited" != first.config.parts["source"]
@@ -206,12 +207,12 @@ def test_what_was_hashed_is_executed_though_the_helper_was_edited_meanwhile(besi
     values = {}
     for sign, edited in (("+1", "+1"), ("+1", "-1"), ("-1", "+1")):
         (beside / f"{late}.py").write_text(helper(sign))
-        registry = Registry([TOY, plugin])
-        registry.origin("methods", "mine")
+        fence = Fence()
+        registry = Registry([TOY, plugin], ask=fence.offers)
         (beside / f"{late}.py").write_text(helper(edited))
-        made = Bench(home / f"{sign}{edited}", registry=registry).run(RunSpec("mine", "toy", "toyclip", limit=5)).record
+        bench = Bench(home / f"{sign}{edited}", registry=registry, fence=fence)
+        made = bench.run(RunSpec("mine", "toy", "toyclip", limit=5)).record
         values[sign, edited] = made.config.digest, made.metrics["mAP"]
-        del sys.modules[late]
     assert values["+1", "+1"] == values["+1", "-1"] != values["-1", "+1"]
     assert values["+1", "+1"][1] != values["-1", "+1"][1]
 
@@ -225,10 +226,10 @@ def test_what_was_hashed_is_executed_from_a_path_that_the_step_adds(
     plugin, late = lazy_plugin(tmp_path, f"import sys; sys.path.insert(0, {str(link)!r}); from {{}} import sign")
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / f"{late}.py").write_text(helper("+1"))
-    registry = Registry([TOY, plugin])
+    fence = Fence()
+    registry = Registry([TOY, plugin], ask=fence.offers)
     (tmp_path / f"{late}.py").write_text("raise RuntimeError('edited')")
-    Bench(home, registry=registry).run(RunSpec("mine", "toy", "toyclip", limit=3))
-    del sys.modules[late]
+    Bench(home, registry=registry, fence=fence).run(RunSpec("mine", "toy", "toyclip", limit=3))
 
 
 def test_another_module_of_the_distribution_counts(tmp_path: Path) -> None:
