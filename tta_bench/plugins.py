@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -85,6 +86,7 @@ class Registry:
         ask: Callable[[Path], list[tuple[Kind, str]]] | None = None,
     ) -> None:
         self.warnings: list[str] = []
+        self._lock = threading.RLock()  # several threads may share a Bench
         self._manager = pluggy.PluginManager("ttabench")
         self._manager.add_hookspecs(hookspecs)
         self._loaded: dict[str, ModuleType] = {}
@@ -172,6 +174,10 @@ class Registry:
         return offered[name]
 
     def _import(self, plugin: Plugin) -> ModuleType:
+        with self._lock:
+            return self._import_once(plugin)
+
+    def _import_once(self, plugin: Plugin) -> ModuleType:
         if plugin.module not in self._loaded:
             try:
                 module = self._imported(plugin)

@@ -274,7 +274,19 @@ def as_plain(value: Any) -> Any:
     """As JSON would give it back, so that an identity is the same before and after a round trip."""
     if hasattr(value, "__dataclass_fields__"):
         value = asdict(value)
-    return json.loads(json.dumps(value, default=_stated))
+    return json.loads(json.dumps(_keyed_by_text(value), default=_stated))
+
+
+def _keyed_by_text(value: Any) -> Any:
+    """JSON makes one key of 1 and "1"."""
+    if isinstance(value, list | tuple):
+        return [_keyed_by_text(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key if isinstance(key, str) else f"{type(key).__name__} {key}": _keyed_by_text(inner)
+        for key, inner in value.items()
+    }
 
 
 def _stated(value: object) -> str:

@@ -14,6 +14,7 @@ from tests.faults.fuzzing import damaged, few_and_many, for_all, outcome
 from tta_bench.backbones._weight_files import read_weights
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.runs.replay import Adaptation
+from tta_bench.runs.state import Started
 from tta_bench.system.seal import opened, sealed
 
 CLASSES = ["dog", "cat"]
@@ -39,8 +40,9 @@ def a_task() -> Task:
 
 
 def a_checkpoint(file: Path) -> bytes:
-    method, task, progress = Counting(), a_task(), Adaptation()
+    method, task = Counting(), a_task()
     method.start(task)
+    progress = Adaptation(started=Started(method))
     for i in range(3):
         progress.record(method.step(Observation(i, torch.ones(2), {})), {"seen": float(i)}, 5)
     progress.save(file, method, task, "this code")

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from tta_bench.errors import TTABenchError
+from tta_bench.errors import PluginError, TTABenchError
 from tta_bench.interfaces import Dataset, Preprocess, ViewRecipe
 from tta_bench.pixels.resize import to_floats
 from tta_bench.system.progress import Reporter
@@ -154,4 +154,9 @@ def render(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, preproce
 def _rendered(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, preprocess: Preprocess) -> Tensor:
     """As the recipe gives them: levels, or floats."""
     sample = dataset[index]
-    return recipe.render(sample.image, sample.id, seed, preprocess)
+    views = recipe.render(sample.image, sample.id, seed, preprocess)
+    wanted = (recipe.count, 3, preprocess.size, preprocess.size)
+    if not isinstance(views, Tensor) or views.shape != wanted:
+        got = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
+        raise PluginError(f"view recipe {recipe.name}, image {sample.id}: {wanted} is wanted, not {got}")
+    return views

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
 import time
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 LENGTH = struct.Struct("<Q")
-LONGEST = 2**34  # bytes; a longer message is none of ours
+LONGEST_HEADER = 2**26  # bytes; a longer one is none of ours
 TENSOR = "\0tensor"  # marks the place of a tensor in the header: its type and shape follow
 TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
@@ -22,19 +23,26 @@ class Lost(Exception):
 
 
 class Channel:
-    """One end of a pair of sockets. A message is a JSON object, and after it the bytes of its tensors."""
+    """One end of a pair of sockets. A message is a JSON object, and after it the bytes of its tensors.
+
+    Attributes:
+        watched: descriptor that becomes readable when the process at the other end ends: a child of its own may hold
+            the socket open for ever.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        self.watched: int | None = None
 
     def send(self, **content: Any) -> None:
         """Raises `TypeError` for what is neither plain data nor a tensor, `Lost` if nobody listens."""
-        tensors: list[Tensor] = []
+        _check_keys(content)
+        tensors: list[memoryview] = []
 
         def described(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 raise TypeError(f"{type(value).__name__} is neither plain data nor a tensor")
-            tensors.append(value.detach().cpu().contiguous())
+            tensors.append(_bytes_of(value.detach().resolve_conj().resolve_neg().cpu().contiguous()))
             return {TENSOR: [str(value.dtype).removeprefix("torch."), *value.shape]}
 
         header = json.dumps(content, default=described).encode()
@@ -42,7 +50,7 @@ class Channel:
             self.connection.settimeout(None)
             self.connection.sendall(LENGTH.pack(len(header)) + header)
             for tensor in tensors:
-                self.connection.sendall(_bytes_of(tensor))
+                self.connection.sendall(tensor)
         except OSError as error:
             raise Lost(str(error)) from error
 
@@ -66,8 +74,17 @@ class Channel:
         found: dict[str, Any] = _filled(message, {id(place) for place in places})
         return found
 
+    def _wait(self, deadline: float | None) -> None:
+        rest = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        sources: list[Any] = [self.connection] if self.watched is None else [self.connection, self.watched]
+        readable = select.select(sources, [], [], rest)[0]
+        if not readable:
+            raise TimeoutError
+        if self.connection not in readable:
+            raise Lost("the other side has ended")
+
     def _bytes(self, count: int, deadline: float | None) -> bytearray:
-        if count > LONGEST:
+        if count > LONGEST_HEADER:
             raise Lost("a message that makes no sense")
         content = bytearray(count)
         self._into(memoryview(content), deadline)
@@ -76,7 +93,7 @@ class Channel:
     def _into(self, rest: memoryview, deadline: float | None) -> None:
         while rest:
             try:
-                self.connection.settimeout(None if deadline is None else max(deadline - time.monotonic(), 1e-6))
+                self._wait(deadline)
                 count = self.connection.recv_into(rest)
             except TimeoutError:
                 raise
@@ -85,6 +102,17 @@ class Channel:
             if not count:
                 raise Lost("the other side has ended")
             rest = rest[count:]
+
+
+def _check_keys(value: Any) -> None:
+    """JSON would make texts of other keys, and so another mapping."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str) or "\0" in key:
+                raise TypeError(f"the key {key!r} is no plain text")
+    if isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_keys(inner)
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

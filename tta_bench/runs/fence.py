@@ -16,6 +16,7 @@ from typing import Any
 
 from tta_bench.errors import PluginError, UsageError
 from tta_bench.plugins import Kind, Plugin
+from tta_bench.runs import known
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.guest_method import GuestMethod, GuestRecipe, ours
 from tta_bench.runs.hyperparameters import Configured, Offer
@@ -30,8 +31,9 @@ class Root:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tta_bench.runs.guest", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "tta_bench.runs.guest", str(theirs.fileno())],  # -P: not from this folder
                 pass_fds=[theirs.fileno()],
+                start_new_session=True,  # what a plugin does to its group of processes stays there
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
@@ -66,12 +68,11 @@ class Fence:
     def __init__(self, step_timeout: float | None = None) -> None:
         self.step_timeout = step_timeout
         self._hosts: dict[str, Channel] = {}
+        self._alone: set[str] = set()  # plugins that no session can be forked for
 
     def offers(self, file: Path) -> list[tuple[Kind, str]]:
         """What a loose file offers, found without running it here."""
-        key = str(file)
-        self._hosts[key], offers = _start_host(files=[key], only=[], load=[])
-        return [(kind, name) for kind, name in offers]
+        return [(kind, name) for kind, name in self._start_host(str(file), [str(file)], [], [])]
 
     def offer(self, plugin: Plugin) -> Offer:
         """What the method of a plugin can be asked for."""
@@ -97,33 +98,54 @@ class Fence:
             role: ours(recipe) or GuestRecipe(role=role, open_session=lambda: configured()[0], **recipe)
             for role, recipe in about["recipes"].items()
         }
-        method = GuestMethod(session, about, recipes, self.step_timeout)
+        method = GuestMethod(session, lambda: configured()[0], about, recipes, self.step_timeout)
         return Configured(method, about["tag"], about["changes"], about["values"])
 
     def _session(self, plugin: Plugin) -> Session:
         loose = not plugin.distribution
         key = plugin.origin if loose else plugin.module
-        if key not in self._hosts:
-            files = [plugin.origin] if loose else []
-            self._hosts[key], _ = _start_host(files, [] if loose else [plugin.distribution], [plugin.name])
-        try:
-            return Session(_fork(self._hosts[key].connection))
-        except Lost as error:
-            del self._hosts[key]
-            raise PluginError(f"plugin {plugin.entry_point} ({plugin.origin}): its process is gone: {error}") from error
+        files, only = ([plugin.origin], []) if loose else ([], [plugin.distribution])
+        for _ in range(2):  # a host that is gone is started again, once
+            if key not in self._hosts and key not in self._alone:
+                self._start_host(key, files, only, [plugin.name])
+            try:
+                if key in self._alone:
+                    return Session(_host(files, only, [plugin.name], alone=True)[0])
+                return Session(_fork(self._hosts[key].connection))
+            except Lost:
+                self._hosts.pop(key, None)
+        raise PluginError(f"plugin {plugin.entry_point} ({plugin.origin}): its process ends before a method is made")
+
+    def _start_host(self, key: str, files: list[str], only: list[str], load: list[str]) -> list[Any]:
+        channel, answer = _host(files, only, load, alone=False)
+        if answer["forks"]:
+            self._hosts[key] = channel
+        else:
+            self._alone.add(key)
+        offers: list[Any] = answer["offers"]
+        return offers
 
 
-def _start_host(files: list[str], only: list[str], load: list[str]) -> tuple[Channel, list[Any]]:
+def _host(files: list[str], only: list[str], load: list[str], alone: bool) -> tuple[Channel, dict[str, Any]]:
+    """A process that has loaded a plugin, and what it says about it."""
+    what = ", ".join([*files, *load])
     if not _root or not _root[0].usable:
         _root[:] = [Root()]
     try:
         channel = _fork(_root[0].control)
         channel.send(
-            environment=dict(os.environ), path=sys.path, folder=str(Path.cwd()), files=files, only=only, load=load
+            environment=dict(os.environ),
+            path=sys.path,
+            folder=str(Path.cwd()),
+            files=files,
+            only=only,
+            load=load,
+            alone=alone,
         )
         answer = channel.receive(time.monotonic() + STARTING)
     except (Lost, TimeoutError) as error:
-        what = ", ".join([*files, *load])
         raise PluginError(f"plugin {what}: its process ended or hung while the code was loaded") from error
     check(answer)
-    return channel, answer.get("offers", [])
+    if answer["code"] != known.code_digest():
+        raise PluginError(f"plugin {what}: another ttabench is found by its process than by this one")
+    return channel, answer

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,14 +26,18 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from tta_bench.errors import BadData, DataMissing, PluginError, TTABenchError, UsageError, WeightsMissing
 from tta_bench.interfaces import Method, Observation, Preprocess, Task, TextEncoder
 from tta_bench.plugins import KINDS, Registry
 from tta_bench.records import as_plain
-from tta_bench.runs import hyperparameters
+from tta_bench.runs import hyperparameters, known, state
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.cost import FlopCounter, weigh
+from tta_bench.runs.replay import unusable_results, unusable_scores
+from tta_bench.runs.state import Started, can_be_loaded
+from tta_bench.system import loading
 from tta_bench.system.code import author_line, in_words, origin_of
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -84,7 +89,8 @@ def _flush() -> None:
 
 
 def _host(channel: Channel) -> None:
-    """Loads one plugin's code, tells what it offers, and forks a session for every run."""
+    """Loads one plugin's code, tells what it offers, and forks a session for every run; or, for a plugin that has
+    threads as soon as it is loaded, which no fork would have, is the session itself."""
     request = channel.receive()
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -100,9 +106,20 @@ def _host(channel: Channel) -> None:
         channel.send(**_fault(error))
         return
     mine = [(p.kind, p.name) for kind in KINDS for p in registry.plugins(kind) if p.origin in request["files"]]
-    channel.send(offers=mine)
+    alone = request["alone"]
+    channel.send(offers=mine, code=known.code_digest(), forks=not alone and _threads() == 1)
+    if alone:
+        Session(channel, registry, printed).serve()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a session
     _fork_for_each(channel.connection, lambda session: Session(session, registry, printed).serve())
+
+
+def _threads() -> int:
+    """Of this process, those that Python does not know of included. A fork leaves all but one behind."""
+    try:
+        return len(list(Path("/proc/self/task").iterdir()))
+    except OSError:
+        return threading.active_count()
 
 
 def _print_to(file: IO[bytes]) -> None:
@@ -116,8 +133,9 @@ def _fault(error: BaseException) -> dict[str, Any]:
     for kind in ERRORS:
         if isinstance(error, kind):
             return {"error": kind.__name__, "text": str(error)}
-    traceback.print_exception(error)  # into the log
     whole = "".join(traceback.format_exception(error))
+    with contextlib.suppress(Exception):  # the plugin may have closed it
+        print(whole, file=sys.stderr)  # the log
     return _complaint(in_words(error, author_line(error))) | {"traceback": whole}
 
 
@@ -135,22 +153,32 @@ class Session:
         self._channel, self._registry, self._printed = channel, registry, printed
         self._method: Method
         self._task: Task
+        self._number = -1  # of the request that is being answered
+        self._before = frozenset(sys.modules)
+        self._proven = False  # that the state comes back from a checkpoint
 
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a plugin may have children of its own
-        self._channel.send(process=os.getpid())
+        os.setsid()  # with which they end
+        own = os.getpid()
+        self._channel.send(process=own)
         while True:
             request = self._channel.receive()
+            self._number = request.pop("number")
             try:
                 answer = getattr(self, request.pop("do"))(**request)
             except Lost:
                 raise
             except BaseException as error:  # a plugin may raise anything, SystemExit included
                 answer = _fault(error)
+            if os.getpid() != own:  # a child that the plugin has forked and forgotten
+                os._exit(0)
             try:
-                self._channel.send(**answer)
-            except (TypeError, ValueError) as error:
-                self._channel.send(**_fault(error))
+                self._channel.send(number=self._number, **answer)
+            except Lost:
+                raise
+            except Exception as error:
+                self._channel.send(number=self._number, **_fault(error))
             _flush()
 
     def describe(self, name: str) -> dict[str, Any]:
@@ -200,6 +228,7 @@ class Session:
         )
         with torch.no_grad():
             self._method.start(self._task)
+        self._started = Started(self._method)
         return {}
 
     def step(self, index: int, image: Tensor, views: Mapping[str, Tensor], counted: bool) -> dict[str, Any]:
@@ -208,30 +237,29 @@ class Session:
         counter = FlopCounter() if counted else None
         with torch.no_grad(), counter or contextlib.nullcontext():
             scores = self._method.step(Observation(index, image.to(device), features, self._pixels))
-        if not isinstance(scores, Tensor):
-            c = len(self._task.class_names)
-            return _complaint(f"step must return scores [{c}] or [branches, {c}], not {type(scores).__name__}")
+        if fault := unusable_scores(scores, len(self._task.class_names)):
+            return _complaint(fault)
         flops = 0 if counter is None else counter.total
         return {"scores": scores, "report": self._method.take_report(), "flops": flops}
 
     def finish(self, outputs: Tensor) -> dict[str, Any]:
         scores = self._method.finish(outputs)
-        if not isinstance(scores, Tensor):
-            wanted = (outputs.shape[0], outputs.shape[2])
-            return _complaint(f"finish must return a tensor {wanted}, not {type(scores).__name__}")
-        return {"scores": scores}
+        if fault := unusable_results(scores, outputs):
+            return _complaint(fault)
+        return {"scores": scores, "unknown_code": loading.unhashed(self._before)}
 
     def weigh(self) -> dict[str, Any]:
         return weigh(self._method)._asdict()
 
     def save(self) -> dict[str, Any]:
         buffer = io.BytesIO()
-        torch.save({"state": self._method.state_dict(), "rng": self._task.rng.get_state()}, buffer)
+        torch.save({"state": self._started.save(self._method), "rng": self._task.rng.get_state()}, buffer)
+        self._proven = self._proven or can_be_loaded(buffer)
         return {"state": torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)}
 
-    def load(self, state: Tensor) -> dict[str, Any]:
-        content = torch.load(io.BytesIO(state.numpy().tobytes()), weights_only=True)
-        self._method.load_state_dict(content["state"])
+    def load(self, checkpoint: Tensor) -> dict[str, Any]:
+        content = torch.load(io.BytesIO(checkpoint.numpy().tobytes()), weights_only=True)
+        state.load(self._method, content["state"])
         self._task.rng.set_state(content["rng"])
         return {}
 
@@ -252,7 +280,7 @@ class Session:
     # ------------------------------------------------------------------------------------------- what it may ask for
 
     def _ask(self, what: str, **question: Any) -> dict[str, Any]:
-        self._channel.send(ask=what, **question)
+        self._channel.send(number=self._number, ask=what, **question)
         answer = self._channel.receive()
         if "refused" in answer:
             raise UsageError(answer["refused"])
@@ -284,7 +312,8 @@ class RemotePrompts:
         return features
 
     def features(self, context: Tensor, names: list[str], tuned: bool) -> tuple[Tensor, Ticket]:
-        unused, self._unused = self._unused, []
+        unused = self._unused.copy()
+        self._unused.clear()  # in place: every ticket knows this list
         answer = self._ask("context", context=context, names=names, tuned=tuned, unused=unused)
         return answer["features"].to(context.device), Ticket(answer["ticket"], self._unused if tuned else [])
 
@@ -311,6 +340,7 @@ class _RemoteFeatures(torch.autograd.Function):
         return features
 
     @staticmethod
+    @once_differentiable  # second derivatives would be wrong in silence
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         return ctx.prompts.gradient(ctx.ticket, gradients[0]), None, None, None
 

@@ -32,6 +32,7 @@ class GuestMethod(Method):
     def __init__(
         self,
         session: Session,
+        reopen: Callable[[], Session],
         about: Mapping[str, Any],
         recipes: Mapping[str, ViewRecipe],
         step_timeout: float | None,
@@ -43,8 +44,9 @@ class GuestMethod(Method):
         self.tunes_prompts = about["tunes_prompts"]  # type: ignore[misc]
         self.status, self.setting = about["status"], about["setting"]  # type: ignore[misc]
         self.origin = Origin(**about["origin"])
-        self._about, self._session, self._timeout = about, session, step_timeout
+        self._about, self._session, self._reopen, self._timeout = about, session, reopen, step_timeout
         self._desk = Desk()
+        self.unknown_code: list[str] = []  # modules that it imported and that its identity does not know
 
     def second_backbone(self) -> str | None:
         second: str | None = self._about["second_backbone"]
@@ -62,6 +64,9 @@ class GuestMethod(Method):
 
     def start(self, task: Task) -> None:
         self._desk = Desk(task)
+        if not self._session.alive:
+            log, self._session = self._session.log, self._reopen()
+            self._session.log = log
         self._session.call(
             "start",
             self._desk,
@@ -102,7 +107,9 @@ class GuestMethod(Method):
         return report
 
     def finish(self, outputs: Tensor) -> Tensor:
-        scores: Tensor = self._session.call("finish", self._desk, outputs=outputs)["scores"]
+        answer = self._session.call("finish", self._desk, outputs=outputs)
+        self.unknown_code = answer["unknown_code"]
+        scores: Tensor = answer["scores"]
         return scores
 
     def state_dict(self) -> State:
@@ -113,7 +120,7 @@ class GuestMethod(Method):
         return Weight(answer["digest"], answer["bytes"])
 
     def load_state_dict(self, state: State) -> None:
-        self._session.call("load", state=state["guest"])
+        self._session.call("load", checkpoint=state["guest"])
 
 
 # ------------------------------------------------------------------------------------------------------------- recipes

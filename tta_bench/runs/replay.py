@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +16,12 @@ import torch
 from torch import Tensor
 
 from tta_bench import metrics
-from tta_bench.errors import BadData, PluginError, TTABenchError
+from tta_bench.errors import BadData, PluginError, Raised, TTABenchError
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.runs import state
 from tta_bench.runs.cost import FlopCounter, weigh
+from tta_bench.runs.state import Started
 from tta_bench.system.code import in_words, own_line
 from tta_bench.system.files import write_atomically
 from tta_bench.system.progress import Reporter
@@ -39,6 +40,9 @@ class Adaptation:
     seconds: float = 0.0  # spent in `step`, over all resumptions
     first_state: str = ""  # digest of the method's state after the first image
     step_flops: int = 0  # of the last step
+    resumed_at: int = 0  # images that an earlier process had done
+    started: Started = field(kw_only=True)
+    _proven: bool = False  # a checkpoint of this run has been read back
 
     def record(self, scores: Tensor, report: dict[str, float], total: int) -> None:
         branches = scores if scores.dim() == 2 else scores[None]  # [B, C]
@@ -60,11 +64,12 @@ class Adaptation:
             "position": self.position,
             "seconds": self.seconds,
             "first_state": self.first_state,
-            "state": method.state_dict(),
+            "state": self.started.save(method),
             "rng": task.rng.get_state(),
         }
         buffer = io.BytesIO()
         torch.save(content, buffer)
+        self._proven = self._proven or state.can_be_loaded(buffer)
         write_atomically(file, sealed(buffer.getvalue(), code))
 
     @classmethod
@@ -75,11 +80,13 @@ class Adaptation:
             Exception: the file is damaged or belongs to other code; the caller starts afresh.
         """
         content = torch.load(io.BytesIO(opened(file.read_bytes(), code)), weights_only=True)
-        done = cls(None, content["diagnostics"], content["position"], content["seconds"], content["first_state"])
+        position, started = content["position"], Started(method)
+        done = cls(None, content["diagnostics"], position, content["seconds"], content["first_state"], started=started)
+        done.resumed_at = position
         if content["outputs"] is not None:
             done.outputs = torch.empty(total, *content["outputs"].shape[1:])
             done.outputs[: done.position] = content["outputs"]
-        method.load_state_dict(content["state"])
+        state.load(method, content["state"])
         task.rng.set_state(content["rng"])
         return done
 
@@ -145,25 +152,17 @@ def _begin(method: Method, task: Task, total: int, checkpoint: Path, reporter: R
     fresh_rng = task.rng.get_state()
     _start(method, task)
     if not checkpoint.exists():
-        return Adaptation()
+        return Adaptation(started=Started(method))
     try:
         progress = Adaptation.resume(checkpoint, method, task, total, code)
-    except (
-        OSError,
-        RuntimeError,
-        EOFError,
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        pickle.PickleError,
-        BadData,
-    ) as error:
-        why = str(error) if isinstance(error, BadData) else type(error).__name__
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the file may be damaged in any way, and the method may raise anything
+        why = str(error) if isinstance(error, BadData | Raised) else type(error).__name__
         reporter.line(f"checkpoint unusable ({why}): starting from the first image")
         task.rng.set_state(fresh_rng)
         _start(method, task)
-        return Adaptation()
+        return Adaptation(started=Started(method))
     reporter.line(f"resuming at image {progress.position} of {total}")
     return progress
 
@@ -188,12 +187,39 @@ def _step(method: Method, x: Observation, image_id: str, classes: int) -> Tensor
         raise
     except BaseException as error:
         raise _fault(method, where, error) from error
-    if not isinstance(scores, Tensor) or scores.dim() not in (1, 2) or scores.shape[-1] != classes:
-        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise PluginError(f"{where}: step must return scores [{classes}] or [branches, {classes}], not {got}")
-    if not torch.isfinite(scores).all():
-        raise PluginError(f"{where}: scores are not finite")
+    if fault := unusable_scores(scores, classes):
+        raise PluginError(f"{where}: {fault}")
     return scores.detach().float().cpu()
+
+
+def unusable_scores(scores: object, classes: int) -> str:
+    """What is wrong with what `step` returned; empty if nothing is."""
+    wanted = f"step must return scores [{classes}] or [branches, {classes}]"
+    if not isinstance(scores, Tensor):
+        return f"{wanted}, not {type(scores).__name__}"
+    if kind := _odd_kind(scores):
+        return f"{wanted} that are plain real numbers, not a {kind} tensor"
+    if scores.dim() not in (1, 2) or scores.shape[-1] != classes or len(scores) == 0:
+        return f"{wanted}, not {tuple(scores.shape)}"
+    return "" if torch.isfinite(scores.float()).all() else "scores are not finite"
+
+
+def unusable_results(scores: object, outputs: Tensor) -> str:
+    """What is wrong with what `finish` returned for outputs [N, B, C]; empty if nothing is."""
+    wanted = f"finish must return a tensor {(outputs.shape[0], outputs.shape[2])}"
+    if not isinstance(scores, Tensor):
+        return f"{wanted}, not {type(scores).__name__}"
+    if kind := _odd_kind(scores):
+        return f"{wanted} of plain real numbers, not a {kind} one"
+    return "" if scores.shape == (outputs.shape[0], outputs.shape[2]) else f"{wanted}, not {tuple(scores.shape)}"
+
+
+def _odd_kind(tensor: Tensor) -> str:
+    """Tensors that would lose something, or everything, on the way to float32."""
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        return "nested" if tensor.is_nested else "sparse"
+    kinds = {"complex": tensor.is_complex(), "quantised": tensor.is_quantized, "meta": tensor.is_meta}
+    return next((kind for kind, it_is in kinds.items() if it_is), "")
 
 
 def finished(method: Method, outputs: Tensor) -> Tensor:
@@ -204,10 +230,8 @@ def finished(method: Method, outputs: Tensor) -> Tensor:
         raise
     except BaseException as error:
         raise _fault(method, f"method '{method.name}', finish", error) from error
-    wanted = (outputs.shape[0], outputs.shape[2])
-    if not isinstance(scores, Tensor) or tuple(scores.shape) != wanted:
-        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise PluginError(f"method '{method.name}': finish must return a tensor {wanted}, not {got}")
+    if fault := unusable_results(scores, outputs):
+        raise PluginError(f"method '{method.name}': {fault}")
     return scores
 
 

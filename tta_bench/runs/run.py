@@ -267,6 +267,16 @@ class Run:
             f"{self.source.dataset_name} its numbers say nothing about a method; choose another --backbone"
         ]
 
+    def _unknown_code(self) -> list[str]:
+        """Code that ran and of which an edit would go unnoticed."""
+        unknown = self.method.unknown_code if isinstance(self.method, GuestMethod) else []
+        if not unknown:
+            return []
+        return [
+            f"it imported {', '.join(unknown)} under a name that was put together while it ran, so that its identity "
+            "does not know that code: an edit there is not noticed, and needs --force"
+        ]
+
     def _unlike_published(self, value: float) -> list[str]:
         """Of zero-shot CLIP on a complete dataset with trained weights: with anything else there is nothing to say."""
         source = self.source
@@ -305,7 +315,13 @@ class Run:
             changes=changes,
             setting=self.method.setting,
             status=self.method.status,
-            notes=[*self._strangers(), *self.notes, *metrics.oddities(scores), *self._unlike_published(summary["mAP"])],
+            notes=[
+                *self._strangers(),
+                *self.notes,
+                *metrics.oddities(scores),
+                *self._unlike_published(summary["mAP"]),
+                *self._unknown_code(),
+            ],
             metrics=_defined(summary),
             per_class_ap=_defined(dict(zip(source.dataset.class_names, ap.tolist(), strict=True))),
             along={name: _defined(values) for name, values in parts.items()},
@@ -325,6 +341,7 @@ class Run:
                 "versions": provenance.versions(),
                 "code": {role: origin.label for role, origin in origins.items()},
                 "process": self._process(),
+                **({"resumed_at": adaptation.resumed_at} if adaptation.resumed_at else {}),
             },
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             folder=folder,

@@ -30,7 +30,11 @@ class Session:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._process: int = channel.receive(time.monotonic() + STARTING)["process"]
+        self._numbers = itertools.count()
+        self.alive = True
         self.log: Path | None = None
+        with suppress(AttributeError, OSError):  # Linux has it
+            channel.watched = os.pidfd_open(self._process)
         self._ending = weakref.finalize(self, _end, channel, self._process, os.getpid())
 
     def call(self, do: str, desk: Desk | None = None, timeout: float | None = None, **request: Any) -> dict[str, Any]:
@@ -41,30 +45,40 @@ class Session:
             PluginError: its process is gone, or took longer than `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        number = next(self._numbers)
         try:
-            self._channel.send(do=do, **request)
+            self._channel.send(do=do, number=number, **request)
             while True:
                 answer = self._channel.receive(deadline)
+                if answer.pop("number", None) != number:
+                    raise Lost("an answer to something else")
                 if "ask" not in answer:
                     break
                 self._channel.send(**(desk or Desk()).answer(**answer))
         except Lost:
-            self._ending.detach()  # its number may be another process's soon
+            self._stop()
             where = f"; {self.log} has what it left" if self.log is not None and self.log.exists() else ""
             raise Raised(f"its process has died{where}") from None
         except TimeoutError:
-            os.kill(self._process, signal.SIGKILL)
+            self._stop()
             raise Raised(f"took longer than the {timeout:g} s of --step-timeout, so it was stopped") from None
         check(answer)
         return answer
 
+    def _stop(self) -> None:
+        self.alive = False
+        self._ending()
+
 
 def _end(channel: Channel, process: int, owner: int) -> None:
-    """A session that waits sees the closed channel; one that is busy would go on for nobody."""
+    """One that waits sees the closed channel; one that is busy, and what it has started, would go on for nobody."""
     channel.connection.close()
     if os.getpid() == owner:
         with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
+            os.killpg(process, signal.SIGKILL)
+    if channel.watched is not None:
+        os.close(channel.watched)
+        channel.watched = None
 
 
 @dataclass

@@ -3,7 +3,7 @@
 Python runs a cached file of byte code if the source has the same size and the same second of change: an edit may go
 unnoticed. So a plugin's module, and every module that it brings along, is compiled from the bytes that were hashed.
 What it imports only later, within a function, is read and hashed with it and kept until then: an edit in between
-changes neither. Names that are put together while it runs can't be seen, and don't count.
+changes neither. Names that are put together while it runs can't be seen, and don't count: `unhashed` finds them after.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -32,6 +32,7 @@ class Source(NamedTuple):
 
 
 _loaded: dict[str, Source] = {}  # module -> what was executed
+_hashed: set[str] = set()  # modules that some digest knows
 _kept: dict[str, tuple[str, Source]] = {}  # module -> the plugin that may import it, and what will be executed then
 
 
@@ -132,7 +133,17 @@ def source_digest(module: str) -> str:
         return _live_digest(module)
     own = digest(_loaded[module].content)
     helpers = dict(sorted(_helpers(module)))
+    _hashed.update(helpers, [module])
     return digest([own, helpers]) if helpers else own
+
+
+def unhashed(before: Collection[str]) -> list[str]:
+    """Outsiders' modules that were imported since then and that no digest knows: under a name that was put together
+    while the code ran."""
+    new = {name: getattr(module, "__file__", None) for name, module in sys.modules.items() if name not in before}
+    return sorted(
+        name for name, file in new.items() if name not in _hashed and isinstance(file, str) and is_outside_file(file)
+    )
 
 
 def _live_digest(module: str) -> str:

@@ -1,0 +1,184 @@
+"""What a method in a process of its own keeps and asks for: state across a kill, prompts, settings."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import tta_bench
+from tests.conftest import TOY, Invoke
+from tests.faults.test_fence import TOYS, guest
+from tta_bench import records
+from tta_bench.errors import UsageError
+from tta_bench.interfaces import Task
+from tta_bench.plugins import Registry
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.guest import RemotePrompts
+from tta_bench.runs.session import Desk
+
+# ------------------------------------------------------------------------------------------------- across a kill
+
+OPTIMISER = (
+    "self.w = torch.zeros(4).requires_grad_()\nself.opt = torch.optim.SGD([self.w], lr=1.0)",
+    "self.w.grad = self.task.text @ x.image\nself.opt.step()\nreturn self.task.text @ x.image + self.w.detach()",
+)
+VIEW = (
+    "self.bank = torch.zeros(3, 4)\nself.row = self.bank[0]",
+    "self.row += self.task.text @ x.image\nreturn self.task.text @ x.image - self.bank.sum(0)",
+)
+PRIVATE_VIEW = (
+    "self.bank = torch.zeros(3, 4)\nself._row = self.bank[0]",
+    "self._row += self.task.text @ x.image\nreturn self.task.text @ x.image - self.bank.sum(0)",
+)
+LATE_VIEW = (
+    "self.bank, self.row = torch.zeros(3, 4), torch.zeros(4)",
+    "self.row += self.task.text @ x.image\nself.row = self.bank[x.index % 3]\n"
+    "return self.task.text @ x.image - self.bank.sum(0)",
+)
+REPLACED = (
+    "self.text = task.text",
+    "self.text = 0.9 * self.text + 0.1 * x.image\nreturn (self.task.text - self.text) @ x.image",
+)
+LIST = ("self.seen = []", "self.seen.append(x.image)\nreturn self.task.text @ torch.stack(self.seen).mean(0)")
+
+
+def dies_once(folder: Path) -> str:
+    """At image 9."""
+    flag = str(folder / "killed")
+    return f"import os\nif x.index == 9 and not os.path.exists({flag!r}):\n    open({flag!r}, 'w').close()\n    os._exit(1)"
+
+
+@pytest.mark.parametrize("state", [OPTIMISER, VIEW, PRIVATE_VIEW, LATE_VIEW, REPLACED, LIST])
+def test_a_killed_guest_goes_on_bit_for_bit(invoke: Invoke, home: Path, tmp_path: Path, state: tuple[str, str]) -> None:
+    """Whoever held a tensor of the state holds it again: an optimiser, a view, or nobody."""
+    plugin = guest(tmp_path, on_start=state[0], on_step=f"{dies_once(tmp_path)}\n{state[1]}")
+    common = ("run", "-m", "guest", "--plugin", str(plugin), "--checkpoint-seconds", "0", *TOYS)
+    assert "its process has died" in invoke(*common).err
+    resumed = invoke(*common)
+    assert "resuming at image 9 of 24" in resumed.err, resumed.err
+    assert invoke(*common, "--results", str(tmp_path / "whole")).code == 0
+    (one,), (other,) = records.load_all(home / "runs")[0], records.load_all(tmp_path / "whole")[0]
+    assert np.array_equal(one.scores(), other.scores())
+    assert one.provenance["resumed_at"] == 9
+    assert "resumed_at" not in other.provenance
+
+
+MADE_ANEW = (
+    "pass",
+    "self.w = torch.zeros(4).requires_grad_()\nself.opt = torch.optim.SGD([self.w], lr=1.0)\n"
+    "return self.task.text @ x.image",
+)
+UNSAFE = ("import pathlib\nself.state_dict = lambda: {'a': pathlib.Path('b')}", "return self.task.text @ x.image")
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [(MADE_ANEW, "guest.opt was made after start"), (UNSAFE, "its state holds what a checkpoint can't bring back")],
+)
+def test_a_state_that_could_not_come_back_is_refused_at_once(
+    invoke: Invoke, tmp_path: Path, state: tuple[str, str], words: str
+) -> None:
+    plugin = guest(tmp_path, on_start=state[0], on_step=state[1])
+    result = invoke("run", "-m", "guest", "--plugin", str(plugin), "--checkpoint-seconds", "0", *TOYS)
+    assert result.code == 1
+    assert words in result.err
+    assert "weights_only" not in result.err
+
+
+@pytest.mark.parametrize("fault", ["raise IndexError", "import os; os._exit(0)"])
+def test_a_state_that_is_refused_means_starting_afresh(invoke: Invoke, home: Path, tmp_path: Path, fault: str) -> None:
+    plugin = guest(tmp_path, on_step=dies_once(tmp_path))
+    load = f"    def load_state_dict(self, state):\n        {fault}\n\n\n@hookimpl"
+    plugin.write_text(plugin.read_text().replace("\n@hookimpl", load, 1))
+    common = ("run", "-m", "guest", "--plugin", str(plugin), "--checkpoint-seconds", "0", *TOYS)
+    assert invoke(*common).code == 1
+    result = invoke(*common)
+    assert "checkpoint unusable" in result.err
+    assert result.code == 0
+
+
+# -------------------------------------------------------------------------------------------------------------- prompts
+
+
+class Prompts:
+    """Features that are no linear function of the context."""
+
+    def init_context(self, words: str) -> Tensor:
+        return torch.ones(2, 3)
+
+    def encode_context(self, context: Tensor, class_names: Sequence[str]) -> Tensor:
+        return context.sum(0).pow(3).expand(len(class_names), 3)
+
+
+def remote() -> tuple[Desk, RemotePrompts]:
+    text = torch.eye(2, 3)
+    desk = Desk(Task(["a", "b"], text, text[:, None], 1.0, prompts=Prompts()))
+
+    def ask(what: str, **question: Any) -> dict[str, Any]:
+        return desk.answer(what, **question)
+
+    return desk, RemotePrompts(ask)
+
+
+def test_gradients_come_from_the_runner() -> None:
+    _, prompts = remote()
+    context = prompts.init_context("").requires_grad_()
+    prompts.encode_context(context, ["a", "b"]).sum().backward()  # type: ignore[no-untyped-call]
+    assert torch.equal(context.grad, torch.full((2, 3), 2 * 3 * 4.0))  # type: ignore[arg-type]  # d/dc of (c + c)^3, twice
+
+
+def test_graphs_go_when_nobody_can_ask_for_them() -> None:
+    desk, prompts = remote()
+    context = prompts.init_context("").requires_grad_()
+    for _ in range(20):
+        prompts.encode_context(context, ["a", "b"]).sum().backward()  # type: ignore[no-untyped-call]
+    gc.collect()
+    prompts.encode_context(context, ["a", "b"])
+    assert len(desk._graphs) <= 2
+
+
+def test_second_derivatives_are_an_error() -> None:
+    _, prompts = remote()
+    context = prompts.init_context("").requires_grad_()
+    (first,) = torch.autograd.grad(prompts.encode_context(context, ["a"]).sum(), context, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()  # type: ignore[no-untyped-call]
+
+
+# ------------------------------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize("value", [{1: 2.0}, [{"a": {2: 3}}], {"\0tensor": ["float32", 3]}])
+def test_keys_that_json_would_change_are_refused(toy_bench: Bench, value: object) -> None:
+    with pytest.raises(UsageError, match="must be plain data"):
+        tta_bench.run("secondeyes", "toy", "toyclip", settings={"strength": value}, bench=toy_bench)
+
+
+def test_keys_that_are_numbers_are_not_those_that_are_texts() -> None:
+    assert records.as_plain({1: 2}) != records.as_plain({"1": 2})
+
+
+def test_code_that_no_identity_knows_is_said(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "helper_of_guest.py").write_text("sign = 1\n")
+    step = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n__import__('helper_of' + '_guest')"
+    result = invoke("run", "-m", "guest", "--plugin", str(guest(tmp_path, on_step=step)), *TOYS)
+    assert result.code == 0
+    assert "it imported helper_of_guest under a name that was put together while it ran" in result.err
+
+
+def test_threads_may_share_a_bench(tmp_path: Path, home: Path) -> None:
+    bench = Bench(home, registry=Registry([TOY]))
+
+    def run(limit: int) -> int:
+        return tta_bench.run("clip", "toy", "toyclip", limit=limit, bench=bench).n
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(run, (2, 3, 4))) == [2, 3, 4]
