@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -85,6 +86,13 @@ def test_a_record_that_says_too_little_keeps_more(toy_bench: Bench, home: Path) 
     other = replace(made, protocol=Identity({**made.protocol.parts, "backbone_digest": "another"}))
     (one,) = usage(entries(home / "store"), [other])
     assert not one.runs
+
+
+def test_the_features_of_a_second_backbone_are_needed(toy_bench: Bench, home: Path) -> None:
+    run(toy_bench, "secondeyes", seed=1)
+    backbones = {entry.key["backbone"] for entry in entries(home / "store") if entry.key is not None}
+    assert len(backbones) == 2
+    assert unused(home) == set()
 
 
 def test_gc_asks(invoke: Invoke, toy_bench: Bench, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +178,18 @@ def test_a_damaged_entry_is_shown_and_needed_by_nobody(
     (one,) = entries(home / "store")
     assert one.key is None
     assert "set aside or damaged" in invoke("store", "ls").out
+
+
+@pytest.mark.parametrize("command", ["store ls", "store gc --yes", "runs ls", "runs export copy", "runs rm clip --yes"])
+def test_torch_is_not_imported(command: str, toy_bench: Bench, home: Path, tmp_path: Path) -> None:
+    run(toy_bench, "clip")
+    code = (
+        f"import sys; sys.argv = ['ttabench', *{command.split()!r}]\n"
+        "from tta_bench.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    print(not end.code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "True False", done.stderr
 
 
 def test_an_empty_store_has_nothing(invoke: Invoke) -> None:
