@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.conftest import Invoke
 from tests.faults.edited_records import edit
+from tests.record_fixtures import record, write
 from tta_bench import records
 from tta_bench.records import SCORES, RunRecord
 from tta_bench.runs.bench import Bench
@@ -72,7 +73,20 @@ def test_ls_names_every_run_and_what_is_wrong_with_it(invoke: Invoke, toy_bench:
     ]
 
 
-def test_ls_leaves_columns_out_where_the_terminal_is_narrow(invoke: Invoke, toy_bench: Bench) -> None:
+def test_a_hostile_record_that_is_whole_is_shown_as_text(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    made = record(HOSTILE, None, created="\x1b[2J\u202e", dataset="d\x1b[0m\n", seed=2**53)
+    write(home / "runs", made)
+    for arguments in (("ls",), ("ls", "--json"), ("ls", "--method", "nobody"), ("export", str(tmp_path / "disk"))):
+        result = invoke("runs", *arguments)
+        assert "\x1b" not in result.out + result.err
+        assert "Traceback" not in result.err
+    assert "scores" in result.err  # which it lacks, so it can't be checked
+    assert not (tmp_path / "disk").exists()
+    assert invoke("runs", "rm", "--yes", "--", made.run_id).code == 0
+    assert not list(home.glob("runs/*/run.json"))
+
+
+def test_ls_leaves_columns_out_where_the_terminal_is_narrow() -> None:
     from tta_bench.cli.runs import _table
 
     row = ("51.11", "40 of 600", "0", "20 kB", "2026-11-18", "clip-scenes-tiny-e0ccdb27c890")

@@ -74,20 +74,16 @@ def gc(yes: Yes = False, results: MoreRuns = None) -> None:
         print(_line(one, names, shutil.get_terminal_size().columns))
     _mention_unfinished(results)
     size = size_text(_total(one.entry for one in unused))
-    kinds = f"{len(unused):,} of the store's folders ({size}), which none of {counted(len(runs), 'run')} needs"
-    require_consent(f"delete {kinds}?", yes)
-    freed = 0
-    kept = 0
+    require_consent(f"delete these {len(unused):,} ({size}), which none of {counted(len(runs), 'run')} needs?", yes)
+    freed: list[StoredEntry] = []
     for one in unused:
         try:
-            size_before = one.entry.size
             remove(one.entry)
-            freed += size_before
+            freed.append(one.entry)
         except TTABenchError as error:
-            kept += 1
             complain(str(error))
-    print(f"{size_text(freed)} freed")
-    if kept:
+    print(f"{size_text(_total(freed))} freed")
+    if len(freed) < len(unused):
         raise typer.Exit(1)
 
 
