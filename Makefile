@@ -48,7 +48,7 @@ FEATURE_METHODS = $(METHODS),views,zero,mta,zregions,bca,bcp,dota,sparc
 results-run: $(VENV)/.installed-dev
 	$(BIN)/ttabench run --method $(FEATURE_METHODS),$(PROMPT_METHODS) --dataset scenes --backbone tiny --seed $(SEEDS) \
 	    --results build/results
-	$(BIN)/ttabench results add build/results/*
+	$(BIN)/ttabench results add $$(dirname build/results/*/run.json)
 	$(BIN)/python results/refresh.py
 
 # A new entry point or another version needs a new installation, hence the dependencies.

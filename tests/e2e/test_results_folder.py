@@ -58,6 +58,16 @@ def test_a_run_is_added_once_and_in_its_compact_form(invoke: Invoke, made: RunRe
     assert names(folder) == [made.run_id]
 
 
+def test_one_that_did_not_finish_does_not_keep_the_others_out(invoke: Invoke, made: RunRecord, folder: Path) -> None:
+    assert made.folder is not None
+    half = made.folder.with_name("half")
+    half.mkdir()
+    result = invoke("results", "add", str(half), str(made.folder), "--into", str(folder / "runs"))
+    assert result.code == 1
+    assert "did not finish" in result.err
+    assert names(folder) == [made.run_id]
+
+
 def test_without_a_checkout_it_says_where_to_go(
     invoke: Invoke, made: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
