@@ -1,13 +1,15 @@
-# make demo       a genuine experiment on the embedded default, ending in a leaderboard
-# make test       the test suite
-# make test-slow  what takes longer: many kill points, fresh virtual environments
-# make lint       style, types, who imports whom, and whether README and docs still show what is so
-# make readme     runs the commands of README and docs and puts their output below them; the table of docs/reliability.md
+# make demo         a genuine experiment on the embedded default, ending in a leaderboard
+# make test         the test suite
+# make test-slow    what takes longer: many kill points, fresh virtual environments
+# make lint         style, types, who imports whom, and whether README and docs still show what is so
+# make readme       runs the commands of README and docs and puts their output below them; the table of docs/reliability.md
+# make results      checks the committed runs of results/ and writes their table
+# make results-run  runs the embedded default for five seeds and adds it to results/
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow lint readme clean
+.PHONY: demo test test-slow lint readme results results-run clean
 
 # Every method that needs nothing but features; half of the images, to stay below a minute on two cores.
 LIMIT ?= 300
@@ -29,10 +31,25 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/refresh.py --check
 	$(BIN)/python docs/reliability.py --check
+	$(BIN)/python results/refresh.py --check
 
 readme: $(VENV)/.installed-dev
 	$(BIN)/python docs/refresh.py
 	$(BIN)/python docs/reliability.py
+
+results: $(VENV)/.installed-dev
+	$(BIN)/python results/refresh.py
+
+# All but difftpt and rlcf, which need more than the package. Runs have a folder of their own, so that only they are
+# added; what is done there already is skipped.
+SEEDS ?= 0-4
+PROMPT_METHODS = tpt,mltta
+FEATURE_METHODS = $(METHODS),views,zero,mta,zregions,bca,bcp,dota,sparc
+results-run: $(VENV)/.installed-dev
+	$(BIN)/ttabench run --method $(FEATURE_METHODS),$(PROMPT_METHODS) --dataset scenes --backbone tiny --seed $(SEEDS) \
+	    --results build/results
+	$(BIN)/ttabench results add $$(dirname build/results/*/run.json)
+	$(BIN)/python results/refresh.py
 
 # A new entry point or another version needs a new installation, hence the dependencies.
 $(VENV)/.installed: pyproject.toml constraints.txt

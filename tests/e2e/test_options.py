@@ -121,7 +121,7 @@ def test_the_config_file_gives_defaults(invoke: Invoke, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[runs]\nlimit = 3\n", "Did you mean run"),
+        ("[rum]\nlimit = 3\n", "Did you mean run"),
         ("[run]\nlimitt = 3\n", "Did you mean limit"),
         ("home = 3\n", "can't use `home`"),
         ("[data]\ncoco2017 = 3\n", "can't use `data`"),

@@ -8,7 +8,7 @@ An entry is one (dataset, backbone, recipe, seed). Its folder holds
 
 A block is a run of neighbouring images on a fixed grid, so what a block contains never depends on who asked for it; a
 batch size that means another grid has an entry of its own, KEY.grid-N. A folder whose meta.json is not that of its key
-is set aside as KEY.set-aside-N, and never read or deleted. The
+is set aside as KEY.set-aside-N, never read again, and deleted by `ttabench store gc` only. The
 journal is written after the data: a block that a kill -9 interrupts is simply not in it and is encoded again. A block
 whose checksum does not match (truncated file, flipped bit) counts as missing too, and so does one whose line names
 another entry (files swapped between two folders). Lines of before name none, and are believed.

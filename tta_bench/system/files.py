@@ -85,3 +85,14 @@ def digest(value: Any) -> str:
 def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """What a folder's files take: one with holes (features that are not all encoded) takes less than its length."""
+    found = 0
+    for file in folder.rglob("*"):
+        try:
+            found += file.lstat().st_blocks * 512
+        except OSError:  # gone meanwhile
+            continue
+    return found

@@ -1,0 +1,176 @@
+"""`ttabench results add` and results/refresh.py: what a repository keeps is checked, compact and shown as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Invoke
+from tests.e2e.test_runs_housekeeping import sealed_again
+from tta_bench.records import SCORES, Identity, RunRecord, load_all
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.committed import Committed
+from tta_bench.runs.exchange import checked
+from tta_bench.runs.spec import RunSpec
+
+ROOT = Path(__file__).parents[2]
+REFRESH = ROOT / "results" / "refresh.py"
+
+
+@pytest.fixture
+def made(toy_bench: Bench) -> RunRecord:
+    return toy_bench.run(RunSpec("clip", "toy", "toyclip")).record
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A repository's results/."""
+    (tmp_path / "results").mkdir()
+    return tmp_path / "results"
+
+
+def refresh(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(REFRESH), str(folder), *more], capture_output=True, text=True, check=False
+    )
+
+
+def names(folder: Path) -> list[str]:
+    runs, problems = load_all(folder / "runs")
+    assert problems == []
+    return [run.run_id for run in runs]
+
+
+def test_a_run_is_added_once_and_in_its_compact_form(invoke: Invoke, made: RunRecord, folder: Path) -> None:
+    into = ("--into", str(folder / "runs"))
+    result = invoke("results", "add", "clip", *into)
+    assert result.code == 0, result.err
+    assert "1 run added" in result.out
+    assert sorted(file.name for file in (folder / "runs" / made.run_id).iterdir()) == ["run.json", SCORES]
+    assert [file.name for file in (folder / "runs").iterdir()] == [made.run_id]  # no locks: all of it is committed
+    assert "there already" in invoke("results", "add", str(made.folder), *into).out
+    assert names(folder) == [made.run_id]
+
+
+def test_one_that_did_not_finish_does_not_keep_the_others_out(invoke: Invoke, made: RunRecord, folder: Path) -> None:
+    assert made.folder is not None
+    half = made.folder.with_name("half")
+    half.mkdir()
+    result = invoke("results", "add", str(half), str(made.folder), "--into", str(folder / "runs"))
+    assert result.code == 1
+    assert "did not finish" in result.err
+    assert names(folder) == [made.run_id]
+
+
+def test_without_a_checkout_it_says_where_to_go(
+    invoke: Invoke, made: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("results", "add", made.run_id)
+    assert result.code == 2
+    assert "checkout" in result.err
+    assert invoke("results", "add", "nonsense", "--into", str(tmp_path / "runs")).code == 2
+
+
+def newer(run: RunRecord, folder: Path, created: str) -> Path:
+    """The same cell by other code, at another time."""
+    config = Identity({**run.config.parts, "source": created})
+    other = dataclasses.replace(run, config=config, created=created)
+    assert run.folder is not None
+    shutil.copytree(run.folder, folder / other.run_id)
+    sealed_again(
+        folder / other.run_id, lambda content: content.update(other.to_json() | {"schema": 2, "files": dict(run.files)})
+    )
+    return folder / other.run_id
+
+
+def test_of_two_runs_of_a_cell_the_newer_stays(made: RunRecord, folder: Path, tmp_path: Path) -> None:
+    kept = Committed(folder / "runs")
+    assert made.folder is not None
+    assert kept.add(checked(made.folder)).added
+    later = newer(made, tmp_path, "2999-01-01T00:00:00+00:00")
+    earlier = newer(made, tmp_path, "1999-01-01T00:00:00+00:00")
+    said = Committed(folder / "runs").add(checked(later))
+    assert said.added
+    assert "in place of" in said.lines[0]
+    assert names(folder) == [later.name]
+    for old in (earlier, made.folder):
+        assert not Committed(folder / "runs").add(checked(old)).added
+    assert names(folder) == [later.name]
+
+
+def test_other_seeds_are_other_cells(invoke: Invoke, toy_bench: Bench, folder: Path) -> None:
+    for seed in (0, 1):
+        toy_bench.run(RunSpec("clip", "toy", "toyclip", seed))
+    assert "2 runs added" in invoke("results", "add", "clip", "--into", str(folder / "runs")).out
+    assert len(names(folder)) == 2
+
+
+def test_what_is_no_result_is_refused(invoke: Invoke, made: RunRecord, folder: Path) -> None:
+    assert made.folder is not None
+    sealed_again(made.folder, lambda content: content.update(random_weights=True))
+    result = invoke("results", "add", made.run_id, "--into", str(folder / "runs"))
+    assert result.code == 1
+    assert "untrained" in result.err
+    sealed_again(made.folder, lambda content: content["metrics"].update(mAP=99.0))
+    assert "says mAP 99.00" in invoke("results", "add", made.run_id, "--into", str(folder / "runs")).err
+    assert not (folder / "runs").exists()
+
+
+def test_a_record_without_a_seal_is_refused(invoke: Invoke, folder: Path, tmp_path: Path) -> None:
+    golden = ROOT / "tests" / "golden" / "record_v1"
+    old = tmp_path / (golden / "name.txt").read_text().strip()
+    shutil.copytree(golden, old)
+    assert "without a seal" in invoke("results", "add", str(old), "--into", str(folder / "runs")).err
+
+
+def test_the_table_is_written_and_held_against_the_runs(invoke: Invoke, made: RunRecord, folder: Path) -> None:
+    assert refresh(folder, "--check").returncode == 1
+    assert refresh(folder).returncode == 0
+    assert "No run is committed yet" in (folder / "LEADERBOARD.md").read_text()
+    assert refresh(folder, "--check").returncode == 0
+    invoke("results", "add", "clip", "--into", str(folder / "runs"))
+    stale = refresh(folder, "--check")
+    assert stale.returncode == 1
+    assert "LEADERBOARD.md is stale: `make results`" in stale.stdout
+    assert refresh(folder).returncode == 0
+    assert f"{made.metrics['mAP']:.2f}" in (folder / "LEADERBOARD.md").read_text()
+    assert refresh(folder, "--check").returncode == 0
+
+
+def test_an_edited_run_or_a_stray_file_fails_the_check(invoke: Invoke, made: RunRecord, folder: Path) -> None:
+    invoke("results", "add", "clip", "--into", str(folder / "runs"))
+    refresh(folder)
+    run = folder / "runs" / made.run_id
+    (run / "notes.txt").write_text("mine")
+    assert "no file of the run" in refresh(folder, "--check").stdout
+    (run / "notes.txt").unlink()
+    sealed_again(run, lambda content: content["metrics"].update(mAP=99.0))
+    before = (folder / "LEADERBOARD.md").read_text()
+    for more in ((), ("--check",)):
+        result = refresh(folder, *more)
+        assert result.returncode == 1
+        assert "says mAP 99.00" in result.stdout
+    assert (folder / "LEADERBOARD.md").read_text() == before
+
+
+def test_too_large_is_not_committed(
+    invoke: Invoke, made: RunRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoke("results", "add", "clip", "--into", str(folder / "runs"))
+    script = runpy.run_path(str(REFRESH))
+    assert script["unsound"](folder / "runs") == []
+    monkeypatch.setitem(script["unsound"].__globals__, "BYTES_AT_MOST", 1000)
+    (fault,) = script["unsound"](folder / "runs")
+    assert "is the most" in fault
+
+
+def test_the_committed_results_are_sound_and_their_table_is_not_stale() -> None:
+    result = refresh(ROOT / "results", "--check")
+    assert result.returncode == 0, result.stdout + result.stderr
