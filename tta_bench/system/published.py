@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -55,10 +57,18 @@ def parsed(text: str, name: str) -> tuple[PublishedCell, ...]:
     for line in lines:
         try:
             texts = {field: str(line[field]) for field in FIELDS if field != "value"}
-            found.append(PublishedCell(value=float(line["value"]), **texts))
+            value = float(line["value"])
+            if not math.isfinite(value) or None in line:  # None holds what is beyond the last field
+                raise ValueError
+            found.append(PublishedCell(value=value, **texts))
         except (TypeError, ValueError):
             raise BadData(f"{name}, line {lines.line_num}: not the seven fields of a published number") from None
     return tuple(found)
+
+
+def of_table(found: Iterable[PublishedCell], paper: str, table: str) -> dict[tuple[str, str], PublishedCell]:
+    """A table's numbers by row and column; of two for one place the later, so that one's own file comes last."""
+    return {(cell.row, cell.column): cell for cell in found if (cell.paper, cell.table) == (paper, table)}
 
 
 def find(backbone: str, prompt: str, method: str, dataset: str, metric: str = "mAP") -> PublishedCell | None:
