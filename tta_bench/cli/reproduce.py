@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -121,7 +121,9 @@ def reproduce(
                 _show(suite, own, format_)
                 _show_along(suite, attempts)
             if explain and not dry_run:
-                _explain(bench, own, attempts, deep)
+                for text in _explained(bench, own, attempts, deep):
+                    # csv and json have stdout for themselves
+                    print(visible(text)) if format_ in ("console", "md") else complain(text)
     except KeyboardInterrupt:
         raise Interrupted from None
     if format_ in ("csv", "json"):
@@ -222,6 +224,7 @@ def _speed(
         obstacles = [*obstacles, Obstacle("encoder", "a pack holds features, and the speed is to include the encoder")]
     if obstacles or machine is None:
         return speed_lines(cell, numbers, {}, "", obstacles)
+    reproduction.bench.reporter.line(f"measuring the speed of {cell.label}")
     try:
         found = measure(cell.runs[0], machine)
     except TTABenchError as error:
@@ -264,19 +267,18 @@ def _sum_up(lines: Sequence[Line]) -> None:
 # -------------------------------------------------------------------------------------------------------- explaining
 
 
-def _explain(bench: Bench, lines: Sequence[Line], attempts: Sequence[Attempt], deep: bool) -> None:
+def _explained(bench: Bench, lines: Sequence[Line], attempts: Sequence[Attempt], deep: bool) -> Iterator[str]:
     from tta_bench.report.explain import explanation
     from tta_bench.report.reproduction import DIFFERS
 
     by_place = {(a.cell.backbone, a.cell.prompt, a.cell.dataset, a.cell.row): a for a in attempts}
     differing = [line for line in lines if line.verdict == DIFFERS]
     if not differing:
-        print("nothing to explain: no number that can be compared differs")
+        yield "nothing to explain: no number that can be compared differs"
     for line in differing:
         attempt = by_place.get((line.backbone, line.prompt, line.dataset, line.row))
-        if attempt is not None:  # an average is explained by its datasets
-            for text in explanation(line, _changes(bench, attempt, deep)):
-                print(visible(text))
+        if attempt is not None and attempt.records:  # an average is explained by its datasets
+            yield from explanation(line, _changes(bench, attempt, deep))
 
 
 def _changes(bench: Bench, attempt: Attempt, deep: bool) -> list[Change]:

@@ -20,7 +20,7 @@ from tta_bench.report.reproduction import AGREES, METRIC, Line
 
 SPACE_WORDS = {"mAP_centered": "centred scores", "mAP_softmax": "softmax scores"}
 EMPTY_WORDS = {"skip": "classes without positives left out", "zero": "classes without positives count 0"}
-SHOWN = 5
+SHOWN = 12  # single changes, the nearest first
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,15 @@ def explanation(line: Line, changes: Sequence[Change]) -> list[str]:
     said = [f"{where}: measured {line.value:.2f}, published {target:.2f} ({line.value - target:+.2f})"]
     said += [f"  {change.value:.2f} ({change.value - target:+.2f})  {change.what[0]}" for change in single[:SHOWN]]
     best = single[0] if single else None
+    explained = False
     if best is None or abs(best.value - target) >= abs(line.value - target):
         said.append("  no single change comes nearer than what was run: something else differs")
     elif round(abs(best.value - target), 2) <= AGREES:
         said.append(f"  nearest: {best.what[0]}, which agrees")
+        explained = True
     else:
         said.append(f"  nearest: {best.what[0]}, which does not explain it: {abs(best.value - target):.2f} are left")
     joint = next((change for change in near if len(change.what) > 1), None)
-    if joint and (best is None or abs(joint.value - target) < abs(best.value - target)):
+    if joint and not explained and (best is None or abs(joint.value - target) < abs(best.value - target)):
         said.append(f"  nearer together: {' and '.join(joint.what)}, {joint.value:.2f} ({joint.value - target:+.2f})")
     return said

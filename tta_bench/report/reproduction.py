@@ -42,7 +42,8 @@ class Line:
     published: float | None = None
     instead: str = ""  # in place of a published number
     note: str = ""  # the paper's slip
-    reasons: Sequence[str] = ()  # why it was not run, and what would help
+    reasons: Sequence[str] = ()  # what there is to say about the verdict: why it was not run, what would help
+    images: str = ""  # "60 of 600 images"; empty for all
 
     @property
     def label(self) -> str:
@@ -82,7 +83,13 @@ def _line(attempt: Attempt, known: Mapping[tuple[str, str], PublishedCell], resa
     if not values:
         return replace(line, verdict="undefined: no image has a label", runs=len(records))
     line = replace(line, value=math.fsum(values) / len(values), half=_half(records, resamples), runs=len(records))
-    return replace(line, verdict=_verdict(values, line.published, _other(line, cell, records)))
+    part = records[0].dataset_size is not None and records[0].n < records[0].dataset_size
+    images = f"{records[0].n:,} of {records[0].dataset_size:,} images" if part else ""
+    other = [*(_strange(line) if line.published is None else []), *cell.unlike]
+    other += ["images"] if part else []
+    other += ["weights (untrained)"] if records[0].random_weights else []
+    verdict = _verdict(values, line.published, other)
+    return replace(line, verdict=verdict, reasons=list(cell.unlike.values()), images=images)
 
 
 def _not_run(line: Line, obstacles: Sequence[Obstacle]) -> Line:
@@ -97,7 +104,8 @@ def _beside(line: Line, cell: SuiteCell, known: Mapping[tuple[str, str], Publish
     found = known.get((cell.published_row, f"{line.dataset.partition(':')[0]} {line.metric}"))
     if found is not None:
         return replace(line, published=found.value, note=found.note)
-    return replace(line, instead=", ".join(f"other {what}" for what in _strange(line)) or "not printed")
+    strange = _strange(line) if known else []  # a figure prints no numbers at all
+    return replace(line, instead=f"other {strange[0]}" if strange else "not printed")
 
 
 def _strange(line: Line) -> list[str]:
@@ -105,17 +113,6 @@ def _strange(line: Line) -> list[str]:
     known = {"dataset": [*line.suite.datasets, AVERAGE], "backbone": line.suite.backbones}
     names = {"dataset": line.dataset.partition(":")[0], "backbone": line.backbone}
     return [what for what, name in names.items() if name not in known[what]]
-
-
-def _other(line: Line, cell: SuiteCell, records: Sequence[RunRecord]) -> list[str]:
-    """In which fields the runs are not the paper's."""
-    fields = [*(_strange(line) if line.published is None else []), *cell.unlike]
-    run = records[0]
-    if run.dataset_size is not None and run.n < run.dataset_size:
-        fields.append(f"images ({run.n:,} of {run.dataset_size:,})")
-    if run.random_weights:
-        fields.append("weights (untrained)")
-    return fields
 
 
 def _verdict(values: Sequence[float], published: float | None, other: Sequence[str]) -> str:
@@ -186,5 +183,8 @@ def speed_lines(
         other += ["backbone"] if there is None else []
         same = there is not None and abs(value - there.value) <= SAME_SPEED * there.value
         verdict = f"other protocol: {', '.join(other)}" if other else ("agrees" if same else DIFFERS)
-        found.append(replace(line, value=value, runs=1, verdict=verdict))
+        reason = (
+            f"measured on {hardware}, from decoding the image to the method's step; the paper: {suite.speed.hardware}"
+        )
+        found.append(replace(line, value=value, runs=1, verdict=verdict, reasons=[reason]))
     return found

@@ -22,7 +22,7 @@ FIELDS = (
     *("paper", "table", "backbone", "prompt", "dataset", "row", "metric", "measured", "low", "high", "runs"),
     *("published", "difference", "verdict", "reason", "note"),
 )
-Group = tuple[str, str, str, str]
+Group = tuple[str, ...]
 
 
 def facts(lines: Sequence[Line]) -> list[dict[str, object]]:
@@ -48,7 +48,10 @@ def to_csv(lines: Sequence[Line]) -> str:
 
 
 def _plain(value: object) -> object:
-    return visible(value) if isinstance(value, str) else value
+    """Text that neither steers a terminal nor is a formula to a spreadsheet."""
+    if not isinstance(value, str):
+        return value
+    return f"'{visible(value)}" if value.startswith(("=", "+", "-", "@")) else visible(value)
 
 
 def to_markdown(suite: Suite, lines: Sequence[Line]) -> str:
@@ -58,7 +61,7 @@ def to_markdown(suite: Suite, lines: Sequence[Line]) -> str:
         parts += ["", f"### {_heading(group)}", "", "| row | measured | published | difference | verdict |"]
         parts.append("|---|---:|---:|---:|---|")
         parts += [f"| {' | '.join(_escaped(text) for text in _texts(line, notes))} |" for line in own]
-    parts += ["", *(f"- {note}" for note in (*notes.texts(), *suite.notes))]
+    parts += ["", *(f"- {_escaped(note)}" for note in (*notes.texts(), *suite.notes))]
     return "\n".join(parts).rstrip("\n")
 
 
@@ -69,7 +72,7 @@ def _escaped(text: str) -> str:
 def print_lines(suite: Suite, lines: Sequence[Line], console: Console) -> None:
     """A table per backbone, prompt, dataset and metric; what is too long for a cell stands below all of them."""
     notes = Footnotes()
-    console.print(Text(_title(suite), style="bold"))
+    _print_wrapped(console, _title(suite), "bold")
     if suite.not_run:
         _print_wrapped(console, f"not run: {suite.not_run}")
         console.print()
@@ -95,10 +98,10 @@ def print_lines(suite: Suite, lines: Sequence[Line], console: Console) -> None:
     console.print()
 
 
-def _print_wrapped(console: Console, text: str) -> None:
+def _print_wrapped(console: Console, text: str, style: str = "") -> None:
     """Between words only: a path or a command is to be copied."""
     folded = textwrap.fill(visible(text), console.width, break_long_words=False, break_on_hyphens=False)
-    console.print(Text(folded), soft_wrap=True)
+    console.print(Text(folded, style=style), soft_wrap=True)
 
 
 def _print_trimmed(console: Console, table: Table) -> None:
@@ -113,8 +116,9 @@ class Footnotes:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
-    def mark(self, text: str) -> str:
-        return f" [{self._numbers.setdefault(text, len(self._numbers) + 1)}]" if text else ""
+    def mark(self, texts: Sequence[str]) -> str:
+        numbers = sorted({self._numbers.setdefault(text, len(self._numbers) + 1) for text in texts if text})
+        return f" [{', '.join(map(str, numbers))}]" if numbers else ""
 
     def texts(self) -> list[str]:
         return [f"[{number}] {text}" for text, number in self._numbers.items()]
@@ -122,9 +126,9 @@ class Footnotes:
 
 def _texts(line: Line, notes: Footnotes) -> tuple[str, str, str, str, str]:
     measured = "–" if line.value is None else f"{line.value:.2f}" + ("" if line.half is None else f" ± {line.half:.2f}")
-    published = line.instead if line.published is None else f"{line.published:.2f}{notes.mark(line.note)}"
+    published = line.instead if line.published is None else f"{line.published:.2f}{notes.mark([line.note])}"
     difference = "–" if line.difference is None else f"{line.difference:+.2f}"
-    return line.label, measured, published, difference, line.verdict + "".join(map(notes.mark, line.reasons))
+    return line.label, measured, published, difference, line.verdict + notes.mark(line.reasons)
 
 
 def _title(suite: Suite) -> str:
@@ -132,12 +136,15 @@ def _title(suite: Suite) -> str:
 
 
 def _heading(group: Group) -> str:
-    dataset, metric, backbone, prompt = group
-    return f"{metric}, {dataset}, {backbone}, prompt '{prompt}'"
+    dataset, metric, backbone, prompt, images = group
+    part = f" ({images})" if images else ""
+    return f"{metric}, {dataset}{part}, {backbone}, prompt '{prompt}'"
 
 
 def _grouped(lines: Sequence[Line]) -> Iterator[tuple[Group, list[Line]]]:
+    """By what a heading says; how many images there were is that of the first line that was run."""
     groups: dict[Group, list[Line]] = {}
     for line in lines:
         groups.setdefault((line.dataset, line.metric, line.backbone, line.prompt), []).append(line)
-    yield from groups.items()
+    for group, own in groups.items():
+        yield (*group, next((line.images for line in own if line.images), "")), own

@@ -93,7 +93,7 @@ class SuiteCell:
     prompt: str  # coop, where the run's is coop:FILE
     dataset: str
     runs: Sequence[RunSpec] = ()  # one per seed
-    unlike: Sequence[str] = ()  # in what it is not the paper's run
+    unlike: Mapping[str, str] = field(default_factory=dict)  # in which fields it is not the paper's run, and how
     obstacles: Sequence[Obstacle] = ()  # that are known before anything is looked for
 
     @property
@@ -163,7 +163,7 @@ def _cell(cell: SuiteCell, choice: Choice) -> SuiteCell:
     suite, prompt = cell.suite, cell.prompt
     method, settings = method_of(cell.row)
     own = choice.settings.get(method, {})
-    unlike = [f"{field} ({what})" for field, what in suite.unlike.get(method, {}).items() if field not in own]
+    unlike = {field: how for field, how in suite.unlike.get(method, {}).items() if field not in own}
     if prompt in NEEDS_FILE and prompt not in choice.prompt_files and choice.shared.pack is None:
         how = f"{prompt} is somebody's file: --prompt {prompt}:FILE (docs/prompts.md has the formats)"
         return replace(cell, obstacles=[Obstacle("prompt", how)])
