@@ -110,10 +110,13 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         lacking = [suites.Obstacle("weights", "of a long name " * 20), suites.Obstacle("data", "more of it")]
         attempts = [suites.Attempt(cell, (), lacking) for cell in suites.cells(suite, suites.Choice())]
         console = Console(width=width, highlight=False, force_terminal=False)
+        made = lines(attempts, published.cells())
         with console.capture() as capture:
-            print_lines(suite, lines(attempts, published.cells()), console)
-        assert max(map(len, capture.get().splitlines())) <= width
-        assert "…" not in capture.get()
+            print_lines(suite, made, console)
+        shown = capture.get()
+        assert max(map(len, shown.splitlines())) <= width
+        assert shown.count("not run:") == len(made) + bool(suite.not_run)
+        assert "…" not in shown
 
 
 def test_speed_includes_the_encoder_and_names_the_machine(invoke: Invoke) -> None:

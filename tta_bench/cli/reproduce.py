@@ -128,7 +128,7 @@ def reproduce(
         raise Interrupted from None
     if format_ in ("csv", "json"):
         _show_facts(lines, format_)
-    elif len(lines) > 1:
+    elif format_ == "console" and len(lines) > 1:
         _sum_up(lines)
 
 

@@ -16,6 +16,7 @@ from tta_bench.report.reproduction import Line
 from tta_bench.runs.suites import Suite
 from tta_bench.system.text import visible
 
+DELTA = "Δ"
 NARROW = 72  # below, the differences are left out: the reader has both numbers
 COLORS = {"agrees": "green", "differs": "red"}
 FIELDS = (
@@ -56,7 +57,7 @@ def _plain(value: object) -> object:
 
 def to_markdown(suite: Suite, lines: Sequence[Line]) -> str:
     notes = Footnotes()
-    parts = [f"## {_title(suite)}"]
+    parts = [f"## {_title(suite)}", *(["", f"not run: {suite.not_run}"] if suite.not_run else [])]
     for group, own in _grouped(lines):
         parts += ["", f"### {_heading(group)}", "", "| row | measured | published | difference | verdict |"]
         parts.append("|---|---:|---:|---:|---|")
@@ -83,8 +84,8 @@ def print_lines(suite: Suite, lines: Sequence[Line], console: Console) -> None:
             title=Text(visible(_heading(group))), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
         )
         table.add_column("row", overflow="fold", max_width=30)
-        for name in ("measured", "published", "difference"):
-            if not (narrow and name == "difference"):
+        for name in ("measured", "published", DELTA):
+            if not (narrow and name == DELTA):
                 table.add_column(name, justify="right", overflow="fold", no_wrap=name != "published")
         table.add_column("verdict", overflow="fold")
         for line in own:
@@ -105,9 +106,11 @@ def _print_wrapped(console: Console, text: str, style: str = "") -> None:
 
 
 def _print_trimmed(console: Console, table: Table) -> None:
+    """Without blank lines, and the blanks that rich puts behind every other."""
     with console.capture() as capture:
         console.print(table)
-    console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines() if line.strip()) + "\n")
+    lines = [line.rstrip() for line in capture.get().splitlines() if line.strip()]
+    console.out("\n".join([*lines, ""]), highlight=False)
 
 
 class Footnotes:
