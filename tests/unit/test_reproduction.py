@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.dataset_fixtures import make_voc
 from tests.record_fixtures import record
 from tta_bench import metrics, records
 from tta_bench.errors import BadData, UnknownName, UsageError
@@ -20,9 +21,11 @@ from tta_bench.report.reproduction_text import to_csv, to_markdown
 from tta_bench.report.turnover import turnover
 from tta_bench.runs import suites
 from tta_bench.runs.bench import Bench
-from tta_bench.runs.spec import RunOptions
+from tta_bench.runs.explaining import other_labels
+from tta_bench.runs.spec import RunOptions, RunSpec
 from tta_bench.runs.suites import Attempt, Choice, Obstacle, Suite, SuiteCell, method_of
 from tta_bench.system import published
+from tta_bench.system.progress import Silent
 from tta_bench.system.published import PublishedCell
 
 ALL = suites.load("purf:all")
@@ -203,6 +206,23 @@ def test_rescoring_names_the_decision_that_made_the_difference(tmp_path: Path) -
     line = Line(SUITE, "tiny", "photo", "toy", "tda", "differs", value=40.0, published=99.8)
     said = explanation(line, rescored(run, {}))
     assert said[-1] == "  nearest: centred scores, which agrees"
+
+
+def test_label_variants_are_those_of_the_same_images(home: Path, tmp_path: Path) -> None:
+    make_voc(tmp_path / "VOC2007")
+    bench = Bench(home, tmp_path, progress=Silent())
+    run = bench.run(RunSpec("clip", "voc2007", "tiny")).record
+    found = {name: (rows, labels) for name, rows, labels in other_labels(bench, run)}
+    default = bench.dataset("voc2007")
+    ignored = np.stack([default[i].labels for i in range(len(default))]) == -1
+    assert ignored.any()  # difficult objects: ignored by default
+    for variant, value in (("negative", 0), ("positive", 1)):
+        rows, labels = found[f"voc2007:{variant}"]
+        assert rows == list(range(run.n))
+        assert (labels[ignored] == value).all()
+    assert "voc2007:default" not in found
+    part = {"voc2007:part": OtherLabels(range(2), labels[:2])}
+    assert f"labels of voc2007:part (2 of {run.n} images)" in {w for c in rescored(run, part) for w in c.what}
 
 
 def test_when_nothing_explains_it_that_is_said() -> None:

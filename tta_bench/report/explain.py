@@ -46,7 +46,8 @@ def rescored(run: RunRecord, variants: Mapping[str, OtherLabels]) -> list[Change
     found = []
     for space, (variant, truth), empty in product(SPACES, truths.items(), EMPTY_WORDS):
         what = [SPACE_WORDS[space]] if space != METRIC else []
-        what += [f"labels of {variant}"] if variant else []
+        part = f" ({len(truth.rows):,} of {len(own):,} images)" if len(truth.rows) < len(own) else ""
+        what += [f"labels of {variant}{part}"] if variant else []
         what += [EMPTY_WORDS[empty]] if empty != empty_of(run) else []
         if what:
             ap = metrics.average_precision(SPACES[space](scores)[list(truth.rows)], truth.labels, ties_of(run))

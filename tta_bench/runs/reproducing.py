@@ -73,15 +73,17 @@ class Reproduction:
         return [obstacle for obstacle in found if obstacle is not None]
 
     def _weights(self, name: str, weights: Path | None, load: bool) -> Obstacle | None:
-        ask = self._load if load or weights is not None else self._look_for
+        ask = self._load if load else self._look_for
         return self._once("weights", (name, weights), lambda: ask(name, weights))
 
     def _load(self, name: str, weights: Path | None) -> None:
         self.bench.backbone(name, weights=weights)
 
-    def _look_for(self, name: str, _: Path | None) -> None:
+    def _look_for(self, name: str, weights: Path | None) -> None:
         from tta_bench.interfaces import BackboneExtras
 
+        if weights is not None:  # whether they fit is seen when they are loaded
+            return
         here = BackboneExtras.of(self.bench.registry.backbone(name)).weights_here
         if here is not None and not here():
             raise TTABenchError(f"those of {name} are {NOT_HERE}")
