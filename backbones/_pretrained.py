@@ -45,6 +45,10 @@ class Pretrained(OpenClip):
         return Config.of(cls.published)
 
     @classmethod
+    def weights_here(cls) -> bool:
+        return cls.published.cached is not None
+
+    @classmethod
     def load(cls, device: str, weights: Path | None = None, precision: str = "fp32") -> Self:
         """The weights come from `weights`, or else from a local cache, or else from the network."""
         dtype_of(precision)

@@ -191,6 +191,8 @@ class BackboneExtras:
     """Embedding of the token that begins every text [E]: tells whether a learned context was made for this tower."""
     prompts_from: str = ""
     """Digest of the learned prompts that are in the backbone already."""
+    weights_here: Callable[[], bool] | None = None
+    """`weights_here()`, a class method: whether loading would find the weights on this machine. Loads nothing."""
     sources: Sequence[Path] | None = None
     """Files that weights and settings were read from: while they are unchanged, a finished run is known without
     loading the backbone. None: they can't be told, so it is always loaded."""

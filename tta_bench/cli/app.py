@@ -13,7 +13,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from tta_bench import __version__
-from tta_bench.cli import captions, check, data, pack, results, results_folder, run, runs, store
+from tta_bench.cli import captions, check, data, pack, published, reproduce, results, results_folder, run, runs, store
 from tta_bench.cli.main import INTERRUPTED, say_once
 from tta_bench.cli.options import Command, complain, configured
 from tta_bench.errors import Interrupted, TTABenchError
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run,
+    "reproduce": reproduce.reproduce,
     "leaderboard": results.leaderboard,
     "show": results.show,
     "diff": results.diff,
@@ -44,6 +45,7 @@ app.add_typer(captions.app, name="captions")
 app.add_typer(runs.app, name="runs")
 app.add_typer(store.app, name="store")
 app.add_typer(results_folder.app, name="results")
+app.add_typer(published.app, name="published")
 
 
 @app.callback(invoke_without_command=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from tta_bench.errors import BadData
 
+LARGEST = 1e6  # no table prints more
 FIELDS = ("paper", "table", "row", "column", "value", "note", "url")
 
 
@@ -52,13 +54,28 @@ def parsed(text: str, name: str) -> tuple[PublishedCell, ...]:
     if lines.fieldnames is None or list(lines.fieldnames) != list(FIELDS):
         raise BadData(f"{name}: the first line must be {','.join(FIELDS)}")
     found = []
-    for line in lines:
+    for line in _lines(lines, name):
         try:
             texts = {field: str(line[field]) for field in FIELDS if field != "value"}
-            found.append(PublishedCell(value=float(line["value"]), **texts))
+            value = float(line["value"])
+            if not abs(value) < LARGEST or None in line:  # None holds what is beyond the last field
+                raise ValueError
+            found.append(PublishedCell(value=value, **texts))
         except (TypeError, ValueError):
             raise BadData(f"{name}, line {lines.line_num}: not the seven fields of a published number") from None
     return tuple(found)
+
+
+def _lines(lines: csv.DictReader[str], name: str) -> Iterator[dict[str, str]]:
+    try:
+        yield from lines
+    except csv.Error as error:  # a field without end
+        raise BadData(f"{name}, line {lines.line_num}: {error}") from error
+
+
+def of_table(found: Iterable[PublishedCell], paper: str, table: str) -> dict[tuple[str, str], PublishedCell]:
+    """A table's numbers by row and column; of two for one place the later, so that one's own file comes last."""
+    return {(cell.row, cell.column): cell for cell in found if (cell.paper, cell.table) == (paper, table)}
 
 
 def find(backbone: str, prompt: str, method: str, dataset: str, metric: str = "mAP") -> PublishedCell | None:

@@ -1,0 +1,148 @@
+"""`ttabench published` and `reproduce` as a user types them, on the toy dataset and on packs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TOY, Invoke, start_process
+from tta_bench.system import published
+
+TOYS = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip")
+
+
+def own_numbers(folder: Path, **values: float) -> Path:
+    """A file that has numbers for Table 6 on the toy dataset."""
+    rows = [f"purf,table6,toyclip photo purf[selection={row}],toy mAP,{value},,\n" for row, value in values.items()]
+    file = folder / "own.csv"
+    file.write_text(",".join(published.FIELDS) + "\n" + "".join(rows))
+    return file
+
+
+def facts(invoke: Invoke, *arguments: str) -> dict[str, dict[str, object]]:
+    result = invoke("reproduce", *arguments, "--format", "json")
+    assert result.code == 0, result.err
+    return {row["row"]: row for row in json.loads(result.out)}
+
+
+def test_published_numbers_are_listed_and_shown_with_the_papers_slips(invoke: Invoke, tmp_path: Path) -> None:
+    listed = invoke("published", "list").out
+    assert [line.split()[:2] for line in listed.splitlines()][::6] == [["purf:table1", "264"], ["purf:table7", "4"]]
+    shown = invoke("published", "show", "purf:table1").out
+    assert "65.33  coco2017 mAP  [2]" in shown
+    assert "[2] Tables 5 to 7 print 65.35 for the same run" in shown
+    assert "toy mAP" in invoke("published", "show", "purf", "--published", str(own_numbers(tmp_path, rel=1.0))).out
+    assert len(json.loads(invoke("published", "show", "--json").out)) == 508
+    result = invoke("published", "show", "purf:tabel1")
+    assert (result.code, "Did you mean purf:table1" in result.err) == (2, True)
+
+
+def test_a_table_is_run_once_and_then_found(invoke: Invoke) -> None:
+    first = invoke("reproduce", "purf:table6", *TOYS)
+    assert first.code == 0, first.err
+    assert first.out.count("other protocol: dataset, backbone") == 4
+    assert first.out.count("other dataset") == 4
+    assert "encoder forwards" in first.err
+    again = invoke("reproduce", "purf:table6", *TOYS)
+    assert (again.out, "encoder forwards" in again.err) == (first.out, False)
+    looked = facts(invoke, "purf:table6", *TOYS, "--dry-run", "--limit", "3")
+    assert {row["verdict"] for row in looked.values()} == {"to run"}
+
+
+def test_numbers_agree_or_differ_and_what_differs_is_explained(invoke: Invoke, tmp_path: Path) -> None:
+    measured = facts(invoke, "purf:table6", *TOYS)
+    value = float(str(measured["purf[selection=rel]"]["measured"]))
+    file = own_numbers(tmp_path, rel=value + 0.3, abs=1.0)
+    held = facts(invoke, "purf:table6", *TOYS, "--published", str(file))
+    verdicts = {row: held[f"purf[selection={row}]"]["verdict"] for row in ("rel", "abs", "all")}
+    assert verdicts == {"rel": "agrees", "abs": "differs", "all": "other protocol: dataset, backbone"}
+    said = invoke("reproduce", "purf:table6", *TOYS, "--published", str(file), "--explain").out
+    assert "Abs-score on toy with toyclip: measured" in said
+    assert "  nearest: " in said or "no single change comes nearer" in said
+    assert "Rel-score on toy" not in said
+    deep = invoke("reproduce", "purf:table6", "--published", str(file), *TOYS, "--explain", "deep")
+    assert deep.code == 0, deep.err
+    for tried in ("prompt ensemble", "order sequential"):
+        assert tried in deep.out
+    part = facts(invoke, "purf:table6", *TOYS, "--published", str(file), "--limit", "3", "-m", "purf")
+    assert part["purf[selection=abs]"]["verdict"] == "other protocol: images"
+
+
+def test_what_is_not_here_is_named_with_how_to_get_it(invoke: Invoke) -> None:
+    result = invoke("reproduce", "purf:table1", "--backbone", "tiny", "--dataset", "voc2007", "-m", "clip,difftpt")
+    assert result.code == 0, result.err
+    assert "not run: data [1]" in result.out
+    assert "`ttabench data get voc2007` downloads it" in result.out
+    assert "not run: files, data [1, 2]" in result.out
+    assert "difftpt needs generated images" in result.out
+
+
+def test_a_pack_runs_what_it_holds(invoke: Invoke, toy_pack: Path) -> None:
+    shown = facts(invoke, "purf:table1", "--pack", str(toy_pack))
+    assert shown["clip"]["verdict"] == "other protocol: dataset, backbone"
+    assert shown["clip"]["measured"] is not None
+    assert shown["purf"]["verdict"] == "not run: failed"
+    assert "does not have" in str(shown["purf"]["reason"])
+
+
+def test_a_dry_run_of_all_lists_every_number_and_loads_no_weights(home: Path) -> None:
+    process = start_process("reproduce", "purf:all", "--dry-run", "--format", "csv", home=home)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    lines = out.splitlines()
+    tables = [line for line in lines if line.startswith("purf,table")]
+    assert len(tables) == 508
+    assert not [line for line in tables if "not run" not in line and "to run" not in line]
+    assert not list(home.glob("runs/*"))
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    from rich.console import Console
+
+    from tta_bench.report.reproduction import lines
+    from tta_bench.report.reproduction_text import print_lines
+    from tta_bench.runs import suites
+
+    for suite in suites.load("purf:all"):
+        lacking = [suites.Obstacle("weights", "of a long name " * 20), suites.Obstacle("data", "more of it")]
+        attempts = [suites.Attempt(cell, (), lacking) for cell in suites.cells(suite, suites.Choice())]
+        console = Console(width=width, highlight=False, force_terminal=False)
+        made = lines(attempts, published.cells())
+        with console.capture() as capture:
+            print_lines(suite, made, console)
+        shown = capture.get()
+        assert max(map(len, shown.splitlines())) <= width
+        assert shown.count("not run:") == len(made) + bool(suite.not_run)
+        assert "…" not in shown
+
+
+def test_speed_includes_the_encoder_and_names_the_machine(invoke: Invoke) -> None:
+    result = invoke("reproduce", "purf:table3", *TOYS, "-m", "clip")
+    assert result.code == 0, result.err
+    assert "images/s, this machine, toyclip" in result.out
+    assert "from decoding the image to the method's step; the paper: RTX 3090" in " ".join(result.out.split())
+    assert "other protocol: hardware, backbone" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["purf:table8"], "unknown table of purf 'table8'"),
+        (["purf:table6", "-d", "voc20007"], "unknown dataset 'voc20007'"),
+        (["purf:table6", "-m", "tda"], "There are: purf."),
+        (["purf:table6", "--weights", "x.pt"], "--weights FILE is for one backbone"),
+        (["purf:table6", "--set", "delta=3"], "METHOD.KEY=VALUE"),
+        (["purf:table6", "--set", "purf.detla=3", "-d", "scenes", "-b", "tiny"], "detla"),
+        (["purf:table2", "--prompt", "photo"], "KIND:FILE"),
+        (["purf:table6", "--pack", "x", "-d", "scenes"], "leave --dataset and --backbone out"),
+        (["purf:table6", "--published", "nothing.csv"], "can't be read"),
+    ],
+)
+def test_mistakes_are_one_line(invoke: Invoke, arguments: list[str], said: str) -> None:
+    result = invoke("reproduce", *arguments)
+    assert result.code == 2
+    assert said in result.err
+    assert len(result.err.splitlines()) == 1

@@ -1,0 +1,299 @@
+"""`ttabench reproduce`: the tables of a paper, run as far as they can be run here, beside the printed numbers."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tta_bench.cli import published as published_command
+from tta_bench.cli.options import (
+    DataPaths,
+    DataRoot,
+    PluginFiles,
+    Results,
+    Weights,
+    WithoutPlugins,
+    choice,
+    complain,
+    data_paths,
+    names,
+    pairs,
+    registry,
+    seeds,
+)
+from tta_bench.cli.published import OwnFile
+from tta_bench.errors import Interrupted, TTABenchError, UnknownName, UsageError
+from tta_bench.system.text import counted, visible
+
+if TYPE_CHECKING:
+    from tta_bench.report.explain import Change
+    from tta_bench.report.reproduction import Line
+    from tta_bench.runs.bench import Bench
+    from tta_bench.runs.reproducing import Reproduction
+    from tta_bench.runs.speed import Machine
+    from tta_bench.runs.suites import Attempt, Choice, Suite, SuiteCell
+    from tta_bench.system.published import PublishedCell
+
+FORMATS = ("console", "md", "csv", "json")
+DEEP = "deep"
+EXPLAIN_HELP = (
+    "For numbers that differ: which other score space, label variant or empty-class rule comes nearest. "
+    "`--explain deep` runs other prompts, views, precisions and orders besides."
+)
+
+
+def reproduce(
+    target: Annotated[list[str], typer.Argument(help="PAPER:TABLE, for example purf:table6, or purf:all.")],
+    dataset: Annotated[
+        list[str] | None, typer.Option("--dataset", "-d", help="Only these, or others in place of the paper's.")
+    ] = None,
+    backbone: Annotated[
+        list[str] | None, typer.Option("--backbone", "-b", help="Only these, or others in place of the paper's.")
+    ] = None,
+    method: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only the rows of these.")] = None,
+    pack: Annotated[
+        Path | None, typer.Option(help="A feature pack in place of datasets and backbones.", metavar="FILE")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first N images of each stream.", min=1)] = None,
+    seed: Annotated[list[str] | None, typer.Option(help="Numbers, or a range such as 0-4.", metavar="N")] = None,
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="The file of a learned prompt: coop:FILE, maple:FILE or cupl:FILE.json.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="For what only you have.", metavar="METHOD.KEY=VALUE")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help=EXPLAIN_HELP)] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show every number and its state; run nothing.")] = False,
+    format_: Annotated[str, typer.Option("--format", help=", ".join(FORMATS))] = "console",
+    published: OwnFile = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    weights: Weights = None,
+    data_root: DataRoot = None,
+    data: DataPaths = None,
+    results: Results = None,
+    plugin: PluginFiles = None,
+    no_plugin: WithoutPlugins = None,
+) -> None:
+    """Run a paper's tables and set what comes out beside what is printed."""
+    deep = explain and DEEP in target  # the parser has no option that may stand with and without a value
+    if deep:
+        # Processors that advertise AMX where the system does not allow it kill the process at the first bf16 product.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # must stand before torch is imported
+    from tta_bench.runs import suites
+    from tta_bench.runs.bench import Bench
+    from tta_bench.runs.reproducing import Reproduction
+    from tta_bench.runs.spec import RunOptions
+    from tta_bench.runs.speed import Machine
+    from tta_bench.system.progress import Terminal
+
+    choice("--format", format_, FORMATS)
+    wanted = [suite for name in names(target, "TARGET") if not (deep and name == DEEP) for suite in suites.load(name)]
+    if pack is not None and (dataset or backbone):
+        raise UsageError("--pack stands for a dataset and a backbone: leave --dataset and --backbone out")
+    plugins, own_roots, numbers = registry(plugin, no_plugin), data_paths(data), published_command.read(published)
+    bench = Bench(None, data_root, device, results=results, data=own_roots, registry=plugins, progress=Terminal())
+    asked = suites.Choice(
+        methods=names(method, "--method") if method else (),
+        datasets=names(dataset, "--dataset") if dataset else (),
+        backbones=names(backbone, "--backbone") if backbone else (),
+        prompt_files=_prompt_files(prompt),
+        settings=_settings(setting),
+        seeds=seeds(seed or ["0"]),
+        shared=RunOptions(limit=limit, weights=weights, pack=pack),
+    )
+    asked = _checked(asked, bench, wanted)
+    machine = None if dry_run else Machine(bench.data_root, device, own_roots, tuple(plugin or ()))
+    reproduction = Reproduction(bench)
+    lines: list[Line] = []
+    try:
+        for suite in wanted:
+            cells = suites.cells(suite, asked)
+            attempts = list(reproduction.look(cells) if dry_run else reproduction.run(cells))
+            own = _lines(suite, attempts, numbers, reproduction, machine)
+            lines += own
+            if format_ in ("console", "md"):
+                _show(suite, own, format_)
+                _show_along(suite, attempts)
+            if explain and not dry_run:
+                for text in _explained(bench, own, attempts, deep):
+                    # csv and json have stdout for themselves
+                    print(visible(text)) if format_ in ("console", "md") else complain(text)
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    if format_ in ("csv", "json"):
+        _show_facts(lines, format_)
+    elif format_ == "console" and len(lines) > 1:
+        _sum_up(lines)
+
+
+# --------------------------------------------------------------------------------------------------------- choosing
+
+
+def _prompt_files(values: list[str] | None) -> dict[str, str]:
+    from tta_bench.runs.suites import NEEDS_FILE
+
+    found: dict[str, str] = {}
+    for text in names(values, "--prompt") if values else []:
+        kind, colon, _ = text.partition(":")
+        if kind not in NEEDS_FILE or not colon:
+            raise UsageError(f"--prompt {text}: write KIND:FILE with one of {', '.join(NEEDS_FILE)}")
+        found[kind] = text
+    return found
+
+
+def _settings(values: list[str] | None) -> dict[str, dict[str, str]]:
+    example = "METHOD.KEY=VALUE, for example --set mltta.captions=FILE"
+    found: dict[str, dict[str, str]] = {}
+    for key, value in pairs(values or [], "--set", example).items():
+        method, dot, field = key.partition(".")
+        if not dot:
+            raise UsageError(f"--set {key}={value}: write {example}")
+        found.setdefault(method, {})[field] = value
+    return found
+
+
+def _checked(asked: Choice, bench: Bench, wanted: Sequence[Suite]) -> Choice:
+    """What is misspelt fails before anything runs; a pack is known by its own names."""
+    for name in asked.datasets:
+        bench.registry.find("datasets", name.partition(":")[0])
+    for name in asked.backbones:
+        bench.registry.find("backbones", name.partition(":")[0])
+    for method in (*asked.methods, *asked.settings):
+        bench.registry.find("methods", method)
+    if asked.shared.weights is not None and len(asked.backbones) != 1:
+        raise UsageError("--weights FILE is for one backbone: name it with --backbone")
+    from tta_bench.runs.suites import method_of
+
+    rows = {method_of(row)[0] for suite in wanted for row in suite.rows}
+    for method in asked.methods:
+        if method not in rows:
+            raise UnknownName(
+                "method in what is to be reproduced", method, rows, f"There are: {', '.join(sorted(rows))}."
+            )
+    if asked.shared.pack is None:
+        return asked
+    pack = bench.pack(asked.shared.pack)
+    return replace(asked, datasets=[pack.dataset], backbones=[pack.backbone])
+
+
+# ---------------------------------------------------------------------------------------------------------- showing
+
+
+def _lines(
+    suite: Suite,
+    attempts: Sequence[Attempt],
+    numbers: Sequence[PublishedCell],
+    reproduction: Reproduction,
+    machine: Machine | None,
+) -> list[Line]:
+    """The suite's numbers; without a machine nothing is measured."""
+    from tta_bench.report.reproduction import lines
+
+    found = lines(attempts, numbers)
+    if suite.speed is None:
+        return found
+    by_method: dict[tuple[str, str, str], list[SuiteCell]] = {}
+    for attempt in attempts:
+        cell = attempt.cell
+        by_method.setdefault((cell.backbone, cell.prompt, cell.row), []).append(cell)
+    for cells in by_method.values():
+        found += _speed(cells, numbers, reproduction, machine)
+    return found
+
+
+def _speed(
+    cells: Sequence[SuiteCell],
+    numbers: Sequence[PublishedCell],
+    reproduction: Reproduction,
+    machine: Machine | None,
+) -> list[Line]:
+    """Of one method, on the first dataset that is here."""
+    from tta_bench.report.reproduction import MEMORY, RATE, speed_lines
+    from tta_bench.runs.speed import measure
+    from tta_bench.runs.suites import Obstacle
+
+    lacking = [reproduction.obstacles(cell, load=machine is not None) for cell in cells]
+    obstacles, cell = min(zip(lacking, cells, strict=True), key=lambda pair: len(pair[0]))
+    if cell.runs and cell.runs[0].pack is not None:
+        obstacles = [*obstacles, Obstacle("encoder", "a pack holds features, and the speed is to include the encoder")]
+    if obstacles or machine is None:
+        return speed_lines(cell, numbers, {}, "", obstacles)
+    reproduction.bench.reporter.line(f"measuring the speed of {cell.label}")
+    try:
+        found = measure(cell.runs[0], machine)
+    except TTABenchError as error:
+        return speed_lines(cell, numbers, {}, "", [Obstacle("failed", str(error))])
+    return speed_lines(cell, numbers, {RATE: found.images_per_s, MEMORY: found.memory_gb}, found.hardware)
+
+
+def _show(suite: Suite, lines: Sequence[Line], format_: str) -> None:
+    from rich.console import Console
+
+    from tta_bench.report.reproduction_text import print_lines, to_markdown
+
+    if format_ == "md":
+        print(to_markdown(suite, lines))
+    else:
+        print_lines(suite, lines, Console(highlight=False))
+
+
+def _show_along(suite: Suite, attempts: Sequence[Attempt]) -> None:
+    from tta_bench.report.turnover import turnover
+
+    for attempt in attempts if suite.along else ():
+        for run in attempt.records:
+            print(f"{attempt.cell.label}, seed {run.seed}")
+            print("\n".join(turnover(run, suite.along)) + "\n")
+
+
+def _show_facts(lines: Sequence[Line], format_: str) -> None:
+    from tta_bench.report.formats import json_text
+    from tta_bench.report.reproduction_text import facts, to_csv
+
+    print(json_text(facts(lines)) if format_ == "json" else to_csv(lines).rstrip("\n"))
+
+
+def _sum_up(lines: Sequence[Line]) -> None:
+    counts = Counter(line.verdict.partition(":")[0] for line in lines)
+    print(f"{counted(len(lines), 'number')}: " + ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items()))
+
+
+# -------------------------------------------------------------------------------------------------------- explaining
+
+
+def _explained(bench: Bench, lines: Sequence[Line], attempts: Sequence[Attempt], deep: bool) -> Iterator[str]:
+    from tta_bench.report.explain import explanation
+    from tta_bench.report.reproduction import DIFFERS
+
+    by_place = {(a.cell.backbone, a.cell.prompt, a.cell.dataset, a.cell.row): a for a in attempts}
+    differing = [line for line in lines if line.verdict == DIFFERS]
+    if not differing:
+        yield "nothing to explain: no number that can be compared differs"
+    for line in differing:
+        attempt = by_place.get((line.backbone, line.prompt, line.dataset, line.row))
+        if attempt is not None and attempt.records:  # an average is explained by its datasets
+            yield from explanation(line, _changes(bench, attempt, deep))
+
+
+def _changes(bench: Bench, attempt: Attempt, deep: bool) -> list[Change]:
+    """Of the first seed: the same scores counted otherwise, and if `deep` runs with one thing changed."""
+    from tta_bench.report.explain import Change, OtherLabels, rescored
+    from tta_bench.runs.explaining import other_labels, single_changes
+
+    run, spec = attempt.records[0], attempt.cell.runs[0]
+    variants = {name: OtherLabels(rows, labels) for name, rows, labels in other_labels(bench, run)}
+    found = rescored(run, variants)
+    for what, changed in single_changes(bench, spec) if deep else ():
+        try:
+            value = bench.run(changed).record.metrics["mAP"]
+        except TTABenchError as error:
+            complain(f"{what} can't be tried: {error}")
+            continue
+        found += [Change((what,), value)] if value is not None else []
+    return found

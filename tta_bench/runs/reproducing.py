@@ -1,0 +1,108 @@
+"""Running a suite: what is done is skipped, what can't run here is named once, and the rest is run.
+
+Many cells of a table lack the same weights or data. Each of those is asked for once, so that a table without any of
+them is there within seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tta_bench.errors import TTABenchError, UnknownName
+from tta_bench.records import RunRecord
+from tta_bench.runs import grid
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.spec import RunSpec
+from tta_bench.runs.suites import Attempt, Obstacle, SuiteCell
+
+NOT_HERE = "not on this machine: a run downloads them, or says how to get them"
+
+
+class Reproduction:
+    """Cells of suites, run or looked up."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self._asked: dict[tuple[str, object], Obstacle | None] = {}  # kind and what was looked for
+
+    def look(self, cells: Sequence[SuiteCell]) -> Iterator[Attempt]:
+        """What is done and what stands in the way of the rest. Nothing is run, loaded or downloaded."""
+        for cell in cells:
+            done = self._done(cell)
+            yield Attempt(cell, done, () if done else self.obstacles(cell, load=False))
+
+    def run(self, cells: Sequence[SuiteCell]) -> Iterator[Attempt]:
+        for cell in cells:
+            done = self._done(cell)
+            if len(done) == len(cell.runs) > 0:
+                yield Attempt(cell, done)
+            elif obstacles := self.obstacles(cell, load=True):
+                yield Attempt(cell, done, () if done else obstacles)
+            else:
+                yield self._executed(cell)
+
+    def _done(self, cell: SuiteCell) -> list[RunRecord]:
+        return [record for spec in cell.runs if (record := self.bench.find(spec))]
+
+    def _executed(self, cell: SuiteCell) -> Attempt:
+        records, failures = [], []
+        for spec in cell.runs:
+            try:
+                outcomes = list(grid.execute(self.bench, [spec]))
+            except TTABenchError as error:
+                failures.append(Obstacle("failed", _in_a_line(error).removeprefix(f"{spec}: ")))
+            else:
+                records += [outcome.record for outcome in outcomes if outcome.record]
+        return Attempt(cell, records, () if records else failures[:1])
+
+    def obstacles(self, cell: SuiteCell, load: bool) -> list[Obstacle]:
+        """All that the cell lacks here. With `load` weights are fetched where they can be."""
+        if not cell.runs:
+            return list(cell.obstacles)
+        spec = cell.runs[0]
+        found = [self._once("files", _method_key(spec), lambda: self.bench.configure(spec).method.validate())]
+        if spec.pack is None:
+            second = self.bench.configure(spec).method.second_backbone()
+            found += [
+                self._once("prompt", spec.prompt, lambda: self.bench.check(spec)),
+                self._weights(str(spec.backbone), spec.weights, load),
+                self._once("data", spec.dataset, lambda: self.bench.dataset(str(spec.dataset))),
+                self._weights(second, None, load) if second else None,
+            ]
+        return [obstacle for obstacle in found if obstacle is not None]
+
+    def _weights(self, name: str, weights: Path | None, load: bool) -> Obstacle | None:
+        ask = self._load if load else self._look_for
+        return self._once("weights", (name, weights), lambda: ask(name, weights))
+
+    def _load(self, name: str, weights: Path | None) -> None:
+        self.bench.backbone(name, weights=weights)
+
+    def _look_for(self, name: str, weights: Path | None) -> None:
+        from tta_bench.interfaces import BackboneExtras
+
+        if weights is not None:  # whether they fit is seen when they are loaded
+            return
+        here = BackboneExtras.of(self.bench.registry.backbone(name)).weights_here
+        if here is not None and not here():
+            raise TTABenchError(f"those of {name} are {NOT_HERE}")
+
+    def _once(self, kind: str, what: object, ask: Callable[[], object]) -> Obstacle | None:
+        if (kind, what) not in self._asked:
+            try:
+                ask()
+                self._asked[kind, what] = None
+            except UnknownName:  # misspelt: nothing that could be had later
+                raise
+            except TTABenchError as error:
+                self._asked[kind, what] = Obstacle(kind, _in_a_line(error))
+        return self._asked[kind, what]
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _method_key(spec: RunSpec) -> str:
+    return f"{spec.method_name} {sorted(spec.settings.items())}"
