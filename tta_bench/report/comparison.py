@@ -20,7 +20,8 @@ from tta_bench.metrics import Floats
 from tta_bench.metrics.paired import Resampled, class_differences, difference, mean_ap
 from tta_bench.metrics.significance import LEVEL, Estimate, benjamini_yekutieli, holm
 from tta_bench.records import RunRecord
-from tta_bench.report.draws import empty_of, resampled
+from tta_bench.report.draws import resampled
+from tta_bench.runs.soundness import empty_of
 
 BASELINES = ("clip", "regions")  # what every method has to beat: nothing adapted, with one view and with many
 EXPLORATORY = "Benjamini-Yekutieli (exploratory)"

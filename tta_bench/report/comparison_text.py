@@ -5,21 +5,20 @@ Names come from records, and records come from anywhere: everything is escaped, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tta_bench.metrics.significance import LEVEL
 from tta_bench.report.board import UNTRAINED
 from tta_bench.report.comparison import EXPLORATORY, ClassDifference, Duel
 from tta_bench.report.formats import markdown
+from tta_bench.report.plain_table import console_table, markdown_table
 from tta_bench.system.text import counted, visible
 
 Row = Mapping[str, object]  # by comparison.COLUMNS
-NARROW = 80  # columns below which a table has no lines
 SHOWN_CLASSES = 5  # of those that gain most, and of those that lose most
 ADJUSTED = "adjusted for all statements made together"
 UNCORRECTED = "of this one comparison, or of classes adjusted for their number"
@@ -31,7 +30,7 @@ def to_console(rows: Sequence[Row], width: int) -> list[RenderableType]:
     shown: list[RenderableType] = []
     for group in _groups(rows):
         shown += [Text(visible(title(group)), style="bold"), Text(visible(sentence(group)))]
-        shown += [_table(HEADS, cells(group), width), Text("")]
+        shown += [console_table(HEADS, cells(group), width), Text("")]
     return [*shown, Text(legend(ADJUSTED))] if shown else []
 
 
@@ -39,7 +38,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
     parts = []
     for group in _groups(rows):
         parts += [f"### {markdown(title(group))}", markdown(sentence(group))]
-        parts.append(_markdown_table(HEADS, cells(group)))
+        parts.append(markdown_table(HEADS, cells(group)))
     return "\n\n".join([*parts, markdown(legend(ADJUSTED))]) + "\n"
 
 
@@ -49,7 +48,7 @@ def duels_to_console(duels: Sequence[Duel], width: int) -> list[RenderableType]:
     for duel in duels:
         shown += to_console([duel.row], width)[:-1]
         shown.append(Text(visible(_which_classes(duel))))
-        shown += [_table(("class", "Δ AP", "95 %", "p"), map(_class_cells, _extremes(duel)), width), Text("")]
+        shown += [console_table(("class", "Δ AP", "95 %", "p"), map(_class_cells, _extremes(duel)), width), Text("")]
     return [*shown, Text(legend(UNCORRECTED))] if shown else []
 
 
@@ -57,8 +56,8 @@ def duels_to_markdown(duels: Sequence[Duel]) -> str:
     parts = []
     for duel in duels:
         parts += [f"### {markdown(title([duel.row]))}", markdown(sentence([duel.row]))]
-        parts.append(_markdown_table(HEADS, cells([duel.row])))
-        parts += [markdown(_which_classes(duel)), _markdown_table(("class", "Δ AP", "95 %", "p"), _class_rows(duel))]
+        parts.append(markdown_table(HEADS, cells([duel.row])))
+        parts += [markdown(_which_classes(duel)), markdown_table(("class", "Δ AP", "95 %", "p"), _class_rows(duel))]
     return "\n\n".join([*parts, markdown(legend(UNCORRECTED))]) + "\n"
 
 
@@ -193,17 +192,3 @@ def _groups(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of one table each: one protocol, kind of order and score space."""
     key: Callable[[Row], tuple[object, ...]] = lambda row: (row["protocol"], row["order"], row["metric"])  # noqa: E731
     return [list(group) for _, group in groupby(rows, key)]
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0)) if width < NARROW else Table()
-    for i, head in enumerate(heads):
-        table.add_column(head, justify="right" if i else "left", overflow="fold", no_wrap=bool(i))
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    return table
-
-
-def _markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
-    return "\n".join([*lines, *(f"| {' | '.join(map(markdown, row))} |" for row in rows)])

@@ -27,13 +27,13 @@ class Weight(NamedTuple):
 class Remote(Protocol):
     """A method whose state is in another process, where it is weighed."""
 
-    def weigh(self) -> Weight: ...
+    def weigh_there(self) -> Weight: ...  # no name that a method of somebody else might have
 
 
 def weigh(method: Method) -> Weight:
     """The method's state; nothing if it has none, or one that can't be put into a checkpoint."""
     if isinstance(method, Remote):
-        return method.weigh()
+        return method.weigh_there()
     try:
         state = method.state_dict()
     except Exception:  # said when a checkpoint is due, which a short run never reaches

@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +33,7 @@ from tta_bench.records import as_plain
 from tta_bench.runs import hyperparameters
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.cost import FlopCounter, weigh
+from tta_bench.runs.watched import watch
 from tta_bench.system.code import author_line, in_words, origin_of
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -92,6 +93,7 @@ def _host(channel: Channel) -> None:
     os.chdir(request["folder"])
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # for as long as the process lives
     _print_to(printed)
+    reached = watch()
     try:
         registry = Registry([Path(file) for file in request["files"]], only=request["only"])
         for name in request["load"]:
@@ -102,7 +104,7 @@ def _host(channel: Channel) -> None:
     mine = [(p.kind, p.name) for kind in KINDS for p in registry.plugins(kind) if p.origin in request["files"]]
     channel.send(offers=mine)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a session
-    _fork_for_each(channel.connection, lambda session: Session(session, registry, printed).serve())
+    _fork_for_each(channel.connection, lambda session: Session(session, registry, printed, reached).serve())
 
 
 def _print_to(file: IO[bytes]) -> None:
@@ -131,10 +133,17 @@ def _complaint(text: str) -> dict[str, Any]:
 class Session:
     """One method for one run. Every public method but `serve` answers a request of the runner."""
 
-    def __init__(self, channel: Channel, registry: Registry, printed: IO[bytes]) -> None:
-        self._channel, self._registry, self._printed = channel, registry, printed
+    def __init__(
+        self,
+        channel: Channel,
+        registry: Registry,
+        printed: IO[bytes],
+        reached: Callable[[Collection[str]], list[str]],
+    ) -> None:
+        self._channel, self._registry, self._printed, self._reached = channel, registry, printed, reached
         self._method: Method
         self._task: Task
+        self._log = os.devnull
 
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a plugin may have children of its own
@@ -175,6 +184,7 @@ class Session:
             "status": str(method.status),
             "setting": str(method.setting),
             "tunes_prompts": bool(method.tunes_prompts),
+            "finish_only": sorted(method.finish_only),
             "second_backbone": method.second_backbone(),
             "origin": dataclasses.asdict(origin),
         }
@@ -221,6 +231,11 @@ class Session:
             return _complaint(f"finish must return a tensor {wanted}, not {type(scores).__name__}")
         return {"scores": scores}
 
+    def reached(self) -> dict[str, Any]:
+        """What the plugin's code reached for in this process so far, its log and the files it declares left out."""
+        declared = [str(getattr(self._method, field)) for field in self._method.digests()]
+        return {"outside": self._reached([*declared, self._log])}
+
     def weigh(self) -> dict[str, Any]:
         return weigh(self._method)._asdict()
 
@@ -241,6 +256,7 @@ class Session:
         return {"views": self._method.recipes[role].render(image, image_id, seed, Preprocess(**preprocess))}
 
     def _begin_log(self, log: Path) -> None:
+        self._log = str(log)
         new = not log.exists()
         file = log.open("ab", buffering=0)
         if new:

@@ -41,6 +41,7 @@ class GuestMethod(Method):
         self.recipes = recipes  # type: ignore[misc]
         self.preset_recipes = about["preset_recipes"]  # type: ignore[misc]
         self.tunes_prompts = about["tunes_prompts"]  # type: ignore[misc]
+        self.finish_only = frozenset(about["finish_only"])  # type: ignore[misc]
         self.status, self.setting = about["status"], about["setting"]  # type: ignore[misc]
         self.origin = Origin(**about["origin"])
         self._about, self._session, self._timeout = about, session, step_timeout
@@ -105,10 +106,15 @@ class GuestMethod(Method):
         scores: Tensor = self._session.call("finish", self._desk, outputs=outputs)["scores"]
         return scores
 
+    def reached(self) -> list[str]:
+        """What its code reached for besides what it was handed: see watched.py."""
+        outside: list[str] = self._session.call("reached")["outside"]
+        return outside
+
     def state_dict(self) -> State:
         return {"guest": self._session.call("save")["state"]}
 
-    def weigh(self) -> Weight:
+    def weigh_there(self) -> Weight:
         answer = self._session.call("weigh")
         return Weight(answer["digest"], answer["bytes"])
 
