@@ -13,7 +13,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from tta_bench import __version__
-from tta_bench.cli import captions, check, compare, data, pack, results, run, verify
+from tta_bench.cli import captions, check, compare, data, pack, results, run, score, verify
 from tta_bench.cli.main import INTERRUPTED, say_once
 from tta_bench.cli.options import Command, complain, configured
 from tta_bench.errors import Interrupted, TTABenchError
@@ -32,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare.compare,
     "show": results.show,
     "diff": results.diff,
+    "score": score.score,
     "verify": verify.verify,
     "list": check.list_,
     "check": check.check,
