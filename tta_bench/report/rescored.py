@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.console import RenderableType
@@ -11,8 +12,10 @@ from rich.text import Text
 
 from tta_bench.report.formats import markdown
 from tta_bench.report.plain_table import console_table, markdown_table
-from tta_bench.runs.rescoring import Rescored
 from tta_bench.system.text import visible
+
+if TYPE_CHECKING:
+    from tta_bench.runs.rescoring import Rescored
 
 COLUMNS = (
     *("run", "method", "dataset", "backbone", "prompt", "seed", "order", "n", "labels", "empty_classes", "ties"),
