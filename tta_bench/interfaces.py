@@ -288,6 +288,8 @@ class Method(ABC):
     preset_recipes: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Views that a preset brings along: name -> role -> recipe name."""
     tunes_prompts: ClassVar[bool] = False
+    finish_only: ClassVar[frozenset[str]] = frozenset()
+    """Fields that `finish` alone reads: `ttabench score --set` repeats it with other values on the stored outputs."""
     status: ClassVar[Status] = "unstated"
     """What its numbers were held against. It is not inherited: a variant of a matched method is not matched."""
     setting: ClassVar[Setting] = "unstated"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tta_bench.errors import BadData, UsageError
+from tta_bench.system import outcome
 from tta_bench.system import record_form as form
 from tta_bench.system.described import described
 from tta_bench.system.files import digest, file_digest, write_atomically
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 2  # what `save` writes: as 1, but never without a seal
 UNSEALED = 1  # in memory, and on disk in version 0.1
-NOT_IN_FILE = ("folder", "sealed")
-SCORES, DIAGNOSTICS = "scores.safetensors", "diagnostics.safetensors"
+NOT_IN_FILE = ("folder", "sealed", "verified")
+SCORES, OUTPUTS, DIAGNOSTICS = "scores.safetensors", "outputs.safetensors", "diagnostics.safetensors"
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class RunRecord:
     along: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # mAP of halves and domains alone
     folder: Path | None = None  # where it was read from or written to; not in the file
     sealed: bool = field(default=False, compare=False)  # read from a file that vouched for itself; not in the file
+    verified: str = field(default="", compare=False)  # "replay" or "blind": run again, the same came out; as above
 
     @property
     def run_id(self) -> str:
@@ -165,7 +167,7 @@ def save(
 
     metadata = {"ids": json.dumps(list(ids))}
     contents = {
-        "outputs.safetensors": pack({"outputs": outputs}),
+        OUTPUTS: pack({"outputs": outputs}),
         SCORES: pack({"scores": scores, "labels": labels, "index": index}, metadata),
     }
     if diagnostics:
@@ -200,7 +202,7 @@ def load(folder: Path, named: bool = False) -> RunRecord:
         raise BadData(visible(f"{file}: not a run record ({why})")) from error
     if named and folder.name != record.run_id:
         raise BadData(visible(f"{folder} holds the run {record.run_id}: a copy, or under another run's name"))
-    return record
+    return replace(record, verified=outcome.kind_of(folder, record.files))
 
 
 def damage(folder: Path) -> str:

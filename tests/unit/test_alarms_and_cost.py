@@ -167,3 +167,16 @@ def test_a_file_of_published_numbers_that_is_none(tmp_path: Path, damage: Callab
         published.read(file)
     with pytest.raises(BadData, match="can't be read"):
         published.read(tmp_path / "nothing.csv")
+
+
+def test_a_method_may_have_a_function_called_weigh() -> None:
+    """MTA has one; only a method in another process is asked to weigh itself."""
+
+    @dataclass
+    class Weighs(Remembers):
+        name: ClassVar[str] = "weighs"
+
+        def weigh(self, views: Tensor) -> Tensor:
+            return views
+
+    assert cost.weigh(Weighs()).bytes == 0  # it has not begun

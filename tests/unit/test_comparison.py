@@ -18,6 +18,7 @@ from tta_bench.metrics.paired import Resampled
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report import comparison, draws
 from tta_bench.report.comparison import EXPLORATORY, ProtocolStatistics, compare
+from tta_bench.runs import soundness
 
 IMAGES, CLASSES, RESAMPLES = 80, 4, 50
 RNG = np.random.default_rng(0)
@@ -159,9 +160,9 @@ def test_classes_by_name(runs: list[RunRecord]) -> None:
 
 def test_the_rules_of_the_protocol_are_followed() -> None:
     for ties, words in AP_CONVENTIONS.items():
-        assert draws.ties_of(record(protocol=Identity({"average_precision": words}))) == ties
+        assert soundness.ties_of(record(protocol=Identity({"average_precision": words}))) == ties
     for empty in ("skip", "zero"):
-        assert draws.empty_of(record(protocol=Identity({"empty_classes": empty}))) == empty
+        assert soundness.empty_of(record(protocol=Identity({"empty_classes": empty}))) == empty
 
 
 def test_what_nobody_ran(runs: list[RunRecord]) -> None:

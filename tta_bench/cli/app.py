@@ -13,7 +13,22 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from tta_bench import __version__
-from tta_bench.cli import captions, check, data, pack, published, reproduce, results, results_folder, run, runs, store
+from tta_bench.cli import (
+    captions,
+    check,
+    compare,
+    data,
+    pack,
+    published,
+    reproduce,
+    results,
+    results_folder,
+    run,
+    runs,
+    score,
+    store,
+    verify,
+)
 from tta_bench.cli.main import INTERRUPTED, say_once
 from tta_bench.cli.options import Command, complain, configured
 from tta_bench.errors import Interrupted, TTABenchError
@@ -30,8 +45,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run,
     "reproduce": reproduce.reproduce,
     "leaderboard": results.leaderboard,
+    "compare": compare.compare,
     "show": results.show,
     "diff": results.diff,
+    "score": score.score,
+    "verify": verify.verify,
     "list": check.list_,
     "check": check.check,
     "doctor": check.doctor,

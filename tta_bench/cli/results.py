@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tta_bench import records
+from tta_bench.cli.found import find_run
 from tta_bench.cli.options import AsJson, Results, choice, complain, names
 from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
 from tta_bench.records import SCORES, RunRecord
@@ -109,7 +110,7 @@ def show(
     results: Results = None,
 ) -> None:
     """Everything that is known of one run."""
-    record = _find(results, run)
+    record = find_run(results, run)
     if json:
         show_mapping(record.to_json(), as_json=True)
         return
@@ -214,7 +215,7 @@ def diff(
     """Every field in which two runs differ: identities, hyper-parameters, versions, code, hardware."""
     from tta_bench.report.diff import differences, to_text
 
-    one, other = _find(results, first), _find(results, second)
+    one, other = find_run(results, first), find_run(results, second)
     if json:
         from tta_bench.report.formats import json_text
 
@@ -232,21 +233,6 @@ def show_mapping(content: Mapping[str, Any], as_json: bool) -> None:
         return
     for line in _readable(content):
         print(visible(line))
-
-
-def _find(results: Path | None, name: str) -> RunRecord:
-    if (Path(name) / "run.json").is_file():
-        return records.load(Path(name))
-    root = results or paths.runs()
-    folders = [file.parent for file in sorted(root.glob("*/run.json"))]
-    matches = [folder for folder in folders if folder.name == name] or [f for f in folders if f.name.startswith(name)]
-    if not matches:
-        known = [visible(folder.name) for folder in folders]
-        raise UnknownName("run", name, known, f"`ttabench leaderboard --format csv` names those in {root}.")
-    if len(matches) > 1:
-        several = ", ".join(visible(folder.name) for folder in matches)
-        raise UsageError(f"'{name}' begins the names of {len(matches)} runs: {several}")
-    return records.load(matches[0], named=True)
 
 
 def _readable(value: Mapping[str, Any], indent: int = 0) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,8 @@ from tta_bench.metrics import Floats
 from tta_bench.metrics.paired import Resampled, class_differences, difference, mean_ap
 from tta_bench.metrics.significance import LEVEL, Estimate, benjamini_yekutieli, holm
 from tta_bench.records import RunRecord
-from tta_bench.report.draws import empty_of, resampled
+from tta_bench.report.draws import resampled
+from tta_bench.runs.soundness import empty_of
 
 BASELINES = ("clip", "regions")  # what every method has to beat: nothing adapted, with one view and with many
 EXPLORATORY = "Benjamini-Yekutieli (exploratory)"
@@ -29,6 +30,7 @@ COLUMNS = (
     *("correction", "detectable", "helped", "harmed", "significantly_harmed", "replicates", "n", "tag", "changes"),
     *("protocol", "config", "baseline_config", "untrained", "order"),
 )
+CLASS_KEYS = COLUMNS[: COLUMNS.index("delta")]  # what a class's row shares with that of all classes
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,11 @@ class ProtocolStatistics:
         asked = [_facing(pair, self.runs, baseline) for pair in _adjusted(pairs, holm, "Holm")]
         return _largest_first(pair for pair in asked if pair)
 
+    def between(self, config: str, baseline: str) -> Pair | None:
+        """These two alone: whoever names them before looking has nothing to correct for. None as for `_pair`."""
+        pair = self._pair(config, baseline)
+        return None if pair is None else replace(pair, p_adjusted=pair.estimate.p)
+
     def classes(self, config: str, baseline: str) -> dict[str, ClassDifference]:
         """The difference in AP of each class that has positives."""
         estimates = class_differences(*self._matched(config, baseline))
@@ -163,6 +170,45 @@ def compare(
             rows += [_row(statistics, pair) for pair in pairs]
             notes |= dict.fromkeys((*statistics.notes, *_uncompared(statistics, pairs, baseline)))
     return Comparison(tuple(rows), tuple(notes))
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Two configurations under one protocol in one score space, class by class."""
+
+    row: Mapping[str, object]  # by COLUMNS
+    classes: Mapping[str, ClassDifference]
+
+
+def between(
+    one: Sequence[RunRecord], other: Sequence[RunRecord], metrics: Collection[str] = ("mAP",), resamples: int = 1000
+) -> tuple[list[Duel], list[str]]:
+    """The runs of one configuration against those of another, wherever both ran on the same images; and what was left
+    out."""
+    duels: list[Duel] = []
+    notes: dict[str, None] = {}
+    sides = ({run.config.digest for run in one}, {run.config.digest for run in other})
+    for group in by_protocol([*one, *other]):
+        for metric in metrics:
+            statistics = ProtocolStatistics(group, metric, resamples)
+            notes |= dict.fromkeys(statistics.notes)
+            here = [[config for config in statistics.runs if config in side] for side in sides]
+            for config, baseline in product(*here):
+                if config != baseline and (pair := statistics.between(config, baseline)):
+                    duels.append(Duel(_row(statistics, pair), statistics.classes(config, baseline)))
+    return duels, list(notes)
+
+
+def class_frame(duels: Iterable[Duel]) -> pd.DataFrame:
+    """One row per class; the row of all classes together, named "", comes first, and begins as in `compare`."""
+    lines: list[dict[str, object]] = []
+    for duel in duels:
+        lines.append({**duel.row, "class": ""})
+        for name, change in sorted(duel.classes.items(), key=lambda item: -item[1].estimate.value):
+            e, own = change.estimate, {key: duel.row[key] for key in CLASS_KEYS}
+            own |= {"delta": e.value, "low": e.low, "high": e.high, "p": e.p, "p_adjusted": change.p_adjusted}
+            lines.append({**own, "correction": "Holm", "detectable": e.detectable, "class": name})
+    return pd.DataFrame(lines, columns=[*COLUMNS[: COLUMNS.index("detectable") + 1], "class"])
 
 
 def by_protocol(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:

@@ -21,6 +21,7 @@ from tta_bench.errors import BadData, StoreError, UnknownName
 from tta_bench.metrics.bootstrap import ImageResamples
 from tta_bench.metrics.paired import Resampled
 from tta_bench.records import RunRecord
+from tta_bench.runs.soundness import ties_of
 from tta_bench.system import paths
 from tta_bench.system.files import digest, file_digest, write_atomically
 
@@ -31,7 +32,6 @@ SPACES: dict[str, Callable[[metrics.Scores], metrics.Scores]] = {
     "mAP_centered": metrics.centered,
     "mAP_softmax": metrics.softmax,
 }
-BY_DATASET_ORDER = "non-interpolated; ties by the dataset's order"  # as protocols that rank ties so put it
 
 
 def resampled(run: RunRecord, metric: str = "mAP", resamples: int = 1000) -> Resampled:
@@ -47,14 +47,6 @@ def resampled(run: RunRecord, metric: str = "mAP", resamples: int = 1000) -> Res
         with suppress(StoreError):  # a folder that can't be written to costs time and nothing else
             _write(file, kept)
     return kept
-
-
-def ties_of(run: RunRecord) -> metrics.Ties:
-    return "dataset" if run.protocol.parts.get("average_precision") == BY_DATASET_ORDER else "threshold"
-
-
-def empty_of(run: RunRecord) -> metrics.Empty:
-    return "zero" if run.protocol.parts.get("empty_classes") == "zero" else "skip"
 
 
 def _file(run: RunRecord, metric: str, resamples: int) -> Path:

@@ -13,7 +13,19 @@ SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}  # 
 VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
-AFTER = ("images_per_s", "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code")
+AFTER = (
+    "images_per_s",
+    "tag",
+    "changes",
+    "protocol",
+    "config",
+    "run",
+    "dataset_size",
+    "untrained",
+    *VERSIONS,
+    "code",
+    "verified",
+)
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
 
@@ -44,6 +56,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "untrained": run.random_weights,
             **{name: run.provenance.get("versions", {}).get(name, "") for name in VERSIONS},
             "code": _code(run),
+            "verified": run.verified,
         }
         for run in runs
     ]

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +37,7 @@ from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.cost import FlopCounter, weigh
 from tta_bench.runs.replay import unusable_results, unusable_scores
 from tta_bench.runs.state import Started, can_be_loaded
+from tta_bench.runs.watched import watch
 from tta_bench.system import loading
 from tta_bench.system.code import author_line, in_words, origin_of
 
@@ -98,6 +99,7 @@ def _host(channel: Channel) -> None:
     os.chdir(request["folder"])
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # for as long as the process lives
     _print_to(printed)
+    reached = watch()
     try:
         registry = Registry([Path(file) for file in request["files"]], only=request["only"])
         for name in request["load"]:
@@ -109,9 +111,9 @@ def _host(channel: Channel) -> None:
     alone = request["alone"]
     channel.send(offers=mine, code=known.code_digest(), forks=not alone and _threads() == 1)
     if alone:
-        Session(channel, registry, printed).serve()
+        Session(channel, registry, printed, reached).serve()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a session
-    _fork_for_each(channel.connection, lambda session: Session(session, registry, printed).serve())
+    _fork_for_each(channel.connection, lambda session: Session(session, registry, printed, reached).serve())
 
 
 def _threads() -> int:
@@ -149,13 +151,20 @@ def _complaint(text: str) -> dict[str, Any]:
 class Session:
     """One method for one run. Every public method but `serve` answers a request of the runner."""
 
-    def __init__(self, channel: Channel, registry: Registry, printed: IO[bytes]) -> None:
-        self._channel, self._registry, self._printed = channel, registry, printed
+    def __init__(
+        self,
+        channel: Channel,
+        registry: Registry,
+        printed: IO[bytes],
+        reached: Callable[[Collection[str]], list[str]],
+    ) -> None:
+        self._channel, self._registry, self._printed, self._reached = channel, registry, printed, reached
         self._method: Method
         self._task: Task
         self._number = -1  # of the request that is being answered
         self._before = frozenset(sys.modules)
         self._proven = False  # that the state comes back from a checkpoint
+        self._log = os.devnull
 
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a plugin may have children of its own
@@ -203,6 +212,7 @@ class Session:
             "status": str(method.status),
             "setting": str(method.setting),
             "tunes_prompts": bool(method.tunes_prompts),
+            "finish_only": sorted(method.finish_only),
             "second_backbone": method.second_backbone(),
             "origin": dataclasses.asdict(origin),
         }
@@ -248,6 +258,11 @@ class Session:
             return _complaint(fault)
         return {"scores": scores, "unknown_code": loading.unhashed(self._before)}
 
+    def reached(self) -> dict[str, Any]:
+        """What the plugin's code reached for in this process so far, its log and the files it declares left out."""
+        declared = [str(getattr(self._method, field)) for field in self._method.digests()]
+        return {"outside": self._reached([*declared, self._log])}
+
     def weigh(self) -> dict[str, Any]:
         return weigh(self._method)._asdict()
 
@@ -269,6 +284,7 @@ class Session:
         return {"views": self._method.recipes[role].render(image, image_id, seed, Preprocess(**preprocess))}
 
     def _begin_log(self, log: Path) -> None:
+        self._log = str(log)
         new = not log.exists()
         file = log.open("ab", buffering=0)
         if new:

@@ -42,6 +42,7 @@ class GuestMethod(Method):
         self.recipes = recipes  # type: ignore[misc]
         self.preset_recipes = about["preset_recipes"]  # type: ignore[misc]
         self.tunes_prompts = about["tunes_prompts"]  # type: ignore[misc]
+        self.finish_only = frozenset(about["finish_only"])  # type: ignore[misc]
         self.status, self.setting = about["status"], about["setting"]  # type: ignore[misc]
         self.origin = Origin(**about["origin"])
         self._about, self._session, self._reopen, self._timeout = about, session, reopen, step_timeout
@@ -111,6 +112,11 @@ class GuestMethod(Method):
         self.unknown_code = answer["unknown_code"]
         scores: Tensor = answer["scores"]
         return scores
+
+    def reached(self) -> list[str]:
+        """What its code reached for besides what it was handed: see watched.py."""
+        outside: list[str] = self._session.call("reached")["outside"]
+        return outside
 
     def state_dict(self) -> State:
         return {"guest": self._session.call("save")["state"]}

@@ -171,6 +171,12 @@ class Run:
         checkpoint.unlink(missing_ok=True)
         return record
 
+    def finish_again(self, outputs: Tensor) -> np.ndarray[Any, Any]:
+        """Scores [N, C] that a method which has only been started makes of outputs [N, B, C] of an earlier run."""
+        with torch.no_grad():
+            self.method.start(self._task())
+            return finished(self.method, outputs).float().numpy()
+
     def _probe(self) -> Tensor:
         """What the backbone makes of a fixed picture and text, [2, D]; nothing where no method can have changed it."""
         if self.origin.built_in or self.spec.pack is not None or isinstance(self.method, GuestMethod):

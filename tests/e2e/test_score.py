@@ -1,0 +1,152 @@
+"""`ttabench score`: stored outputs under other labels, rules and metrics, while the record stays as it is."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import TOY, Invoke
+from tests.dataset_fixtures import build
+from tta_bench import metrics, records
+from tta_bench.plugins import get_dataset
+from tta_bench.records import RunRecord
+
+TOYS = ("--plugin", str(TOY))
+FUSING = '''"""Two branches, and how much of each."""
+from dataclasses import dataclass
+from typing import ClassVar
+import torch
+from tta_bench import hookimpl
+from tta_bench.interfaces import Method
+
+
+@dataclass
+class Fusing(Method):
+    name: ClassVar[str] = "fusing"
+    finish_only: ClassVar[frozenset[str]] = frozenset({"weight"})
+    weight: float = 0.5  # of the second branch
+    power: float = 2.0
+
+    def start(self, task):
+        self._text, self.seen = task.text, 0
+
+    def step(self, x):
+        self.seen += 1
+        cosine = self._text @ x.image
+        return torch.stack([cosine, cosine.roll(1) ** self.power])
+
+    def finish(self, outputs):
+        return (1 - self.weight) * outputs[:, 0] + self.weight * outputs[:, 1]MORE
+
+
+@hookimpl
+def ttabench_methods():
+    return [Fusing]
+'''
+
+
+def only_run(home: Path, method: str, **wanted: float) -> RunRecord:
+    found = [run for run in records.load_all(home / "runs")[0] if run.method == method]
+    (run,) = [run for run in found if all(run.hyper_parameters[key] == value for key, value in wanted.items())]
+    return run
+
+
+def values(text: str) -> dict[str, float]:
+    return {row["metric"]: float(row["value"]) for row in csv.DictReader(io.StringIO(text))}
+
+
+def test_the_recorded_rules_give_the_recorded_numbers(toy_run: Invoke, invoke: Invoke, home: Path) -> None:
+    toy_run("clip")
+    run = only_run(home, "clip")
+    assert run.folder is not None
+    before = {file.name: file.read_bytes() for file in run.folder.iterdir()}
+    again = values(invoke("score", run.run_id, "--metric", "mAP,CF1,OF1@3", "--format", "csv").out)
+    assert again == {name: run.metrics[name] for name in ("mAP", "CF1", "OF1@3")}
+    assert {file.name: file.read_bytes() for file in run.folder.iterdir()} == before
+
+
+def test_other_rules(toy_run: Invoke, invoke: Invoke, home: Path) -> None:
+    toy_run("clip", "--limit", "1")  # some classes have no positive
+    run = only_run(home, "clip")
+    assert run.metrics["classes_without_positives"]
+    done = invoke("score", run.run_id, "--empty-classes", "zero", "--format", "csv")
+    ap = np.array([value or 0.0 for value in run.per_class_ap.values()])
+    assert values(done.out)["mAP"] == pytest.approx(ap.mean())
+    assert "counted as 0" in invoke("score", run.run_id, "--empty-classes", "zero", "--ties", "dataset").out
+
+
+def test_labels_of_another_variant(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    """mltta writes classes without spaces, and leaves out an image that has nothing but a difficult object."""
+    build("voc2007", tmp_path)
+    where = ("--data-root", str(tmp_path), *TOYS)
+    assert invoke("run", "-m", "clip", "-d", "voc2007", "-b", "toyclip", "--workers", "0", *where).code == 0
+    run = only_run(home, "clip")
+    done = invoke("score", run.run_id, "--variant", "voc2007:mltta", "--format", "csv", *where)
+    assert done.code == 0, done.err
+    dataset = get_dataset("voc2007").open(tmp_path, "mltta")
+    place = {image: i for i, image in enumerate(run.ids())}
+    samples = [dataset[i] for i in range(len(dataset))]
+    assert 0 < len(samples) < run.n
+    scores = run.scores()[[place[sample.id] for sample in samples]]
+    wanted = metrics.summary(scores, np.stack([sample.labels for sample in samples]))
+    assert values(done.out)["mAP"] == pytest.approx(wanted["mAP"], abs=1e-12)
+    assert wanted["mAP"] != run.metrics["mAP"]
+    assert f"{len(samples)} of {run.n} images" in invoke("score", run.run_id, "--variant", "voc2007:mltta", *where).out
+
+
+def test_finish_alone_is_repeated(invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "fusing.py"
+    file.write_text(FUSING.replace("MORE", ""))
+    for weight in ("0.5", "0.9"):
+        done = toy_run("fusing", "--plugin", f"{TOY},{file}", "--set", f"weight={weight}")
+        assert done.code == 0, done.err
+    run, other = only_run(home, "fusing", weight=0.5), only_run(home, "fusing", weight=0.9)
+    again = ("score", run.run_id, "--format", "csv", "--plugin", str(file), *TOYS)
+    done = invoke(*again, "--set", "weight=0.9")
+    assert done.code == 0, done.err
+    assert values(done.out)["mAP"] == other.metrics["mAP"] != run.metrics["mAP"]
+    refused = invoke(*again, "--set", "power=3")
+    assert refused.code == 2
+    assert "has to run again with it (`finish` alone uses weight)" in refused.err
+
+
+def test_a_finish_that_needs_the_steps_is_refused(invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "fusing.py"
+    file.write_text(FUSING.replace("MORE", " + self.seen * outputs[:, 0]"))
+    toy_run("fusing", "--plugin", f"{TOY},{file}")
+    run = only_run(home, "fusing")
+    done = invoke("score", run.run_id, "--set", "weight=0.9", "--plugin", str(file), *TOYS)
+    assert done.code == 2
+    assert "needs what the steps left behind" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--metric", "map"), "Did you mean mAP"),
+        (("--variant", "voc2007:mltta"), "write toy:VARIANT"),
+        (("--variant", "toy:corrupt", *TOYS), "other images under the same ids"),
+        (("--ties", "random"), "--ties"),
+        (("--set", "shotz=3", *TOYS), "Did you mean shots"),
+        (("--set", "shots=3", *TOYS), "has to run again"),
+    ],
+)
+def test_what_is_refused_is_refused_in_a_line(
+    toy_run: Invoke, invoke: Invoke, home: Path, options: tuple[str, ...], said: str
+) -> None:
+    toy_run("tda")
+    done = invoke("score", only_run(home, "tda").run_id, *options)
+    assert done.code == 2
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_a_pack_has_its_own_labels_only(invoke: Invoke, toy_pack: Path, home: Path) -> None:
+    assert invoke("run", "-m", "clip", "--pack", str(toy_pack)).code == 0
+    done = invoke("score", "clip-toy", "--variant", "toy:default", *TOYS)
+    assert done.code == 2
+    assert "feature pack" in done.err

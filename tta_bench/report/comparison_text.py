@@ -1,0 +1,194 @@
+"""Differences between methods as text: a sentence that says what they show, and a table, on a terminal or in markdown.
+
+Names come from records, and records come from anywhere: everything is escaped, and a terminal gets `Text`, not markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tta_bench.metrics.significance import LEVEL
+from tta_bench.report.board import UNTRAINED
+from tta_bench.report.comparison import EXPLORATORY, ClassDifference, Duel
+from tta_bench.report.formats import markdown
+from tta_bench.report.plain_table import console_table, markdown_table
+from tta_bench.system.text import counted, visible
+
+Row = Mapping[str, object]  # by comparison.COLUMNS
+SHOWN_CLASSES = 5  # of those that gain most, and of those that lose most
+ADJUSTED = "adjusted for all statements made together"
+UNCORRECTED = "of this one comparison, or of classes adjusted for their number"
+HEADS = ("method", "Δ", "95 %", "p", "detectable", "classes")
+
+
+def to_console(rows: Sequence[Row], width: int) -> list[RenderableType]:
+    """A sentence and a table for each protocol and score space."""
+    shown: list[RenderableType] = []
+    for group in _groups(rows):
+        shown += [Text(visible(title(group)), style="bold"), Text(visible(sentence(group)))]
+        shown += [console_table(HEADS, cells(group), width), Text("")]
+    return [*shown, Text(legend(ADJUSTED))] if shown else []
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    parts = []
+    for group in _groups(rows):
+        parts += [f"### {markdown(title(group))}", markdown(sentence(group))]
+        parts.append(markdown_table(HEADS, cells(group)))
+    return "\n\n".join([*parts, markdown(legend(ADJUSTED))]) + "\n"
+
+
+def duels_to_console(duels: Sequence[Duel], width: int) -> list[RenderableType]:
+    """As above for two that were named, and the classes that gain and lose most."""
+    shown: list[RenderableType] = []
+    for duel in duels:
+        shown += to_console([duel.row], width)[:-1]
+        shown.append(Text(visible(_which_classes(duel))))
+        shown += [console_table(("class", "Δ AP", "95 %", "p"), map(_class_cells, _extremes(duel)), width), Text("")]
+    return [*shown, Text(legend(UNCORRECTED))] if shown else []
+
+
+def duels_to_markdown(duels: Sequence[Duel]) -> str:
+    parts = []
+    for duel in duels:
+        parts += [f"### {markdown(title([duel.row]))}", markdown(sentence([duel.row]))]
+        parts.append(markdown_table(HEADS, cells([duel.row])))
+        parts += [markdown(_which_classes(duel)), markdown_table(("class", "Δ AP", "95 %", "p"), _class_rows(duel))]
+    return "\n\n".join([*parts, markdown(legend(UNCORRECTED))]) + "\n"
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def legend(p: str) -> str:
+    """What the columns are."""
+    return (
+        f"95 %: interval of the difference. p: {p} (docs/statistics.md). detectable: the smallest difference that this "
+        "stream would have shown with a chance of 80 %. classes: helped/harmed/significantly harmed."
+    )
+
+
+def title(rows: Sequence[Row]) -> str:
+    """What all rows of a table have in common."""
+    row = rows[0]
+    against = "every two methods" if is_exploratory(rows) else f"against {row['baseline']}"
+    backbone = f"{row['backbone']} ({UNTRAINED})" if row["untrained"] else row["backbone"]
+    order = "" if row["order"] == "shuffled" else f", order {row['order']}"
+    where = f"{row['dataset']} × {backbone}, prompt '{row['prompt']}'{order}"
+    runs = {_whole(row["replicates"]) for row in rows}
+    each = f", {counted(max(runs), 'run')} each" if len(runs) == 1 else ""
+    return f"{row['metric']} {against}: {where}, {counted(_whole(row['n']), 'image')}{each}"
+
+
+def sentence(rows: Sequence[Row]) -> str:
+    """What the table shows."""
+    sure = [row for row in rows if _number(row["p_adjusted"]) < LEVEL]
+    if is_exploratory(rows):
+        return (
+            f"Exploratory: {len(sure)} of {counted(len(rows), 'pair')} differ (p < {LEVEL:g}, adjusted after "
+            "Benjamini-Yekutieli). Who wants to test a pair names it before looking."
+        )
+    if len(rows) == 1:
+        return _of_one(rows[0], bool(sure))
+    better = sum(_number(row["delta"]) > 0 for row in sure)
+    unsure = len(rows) - len(sure)
+    told = f"{better} better, {len(sure) - better} worse, {unsure} that can't be told apart from it"
+    least = min(_number(row["detectable"]) for row in rows)
+    return (
+        f"Of {len(rows)} set against {rows[0]['baseline']}: {told} (adjusted p < {LEVEL:g}). "
+        f"No difference below {least:.2f} could be expected to show."
+    )
+
+
+def _of_one(row: Row, sure: bool) -> str:
+    delta, name, baseline = _number(row["delta"]), _name(row), row["baseline"]
+    if sure:
+        kind = "better" if delta > 0 else "worse"
+        p = "p" if row["correction"] == "none" else "adjusted p"
+        return f"{name} is {kind} than {baseline} by {abs(delta):.2f} ({p} {_p(row['p_adjusted'])})."
+    return (
+        f"{name} and {baseline} can't be told apart: the difference is {delta:+.2f}, and only one of "
+        f"{_number(row['detectable']):.2f} or more would have shown with a chance of 80 %."
+    )
+
+
+def is_exploratory(rows: Sequence[Row]) -> bool:
+    return rows[0]["correction"] == EXPLORATORY
+
+
+def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """What stands below HEADS. How many runs a row is of is said where that differs from row to row."""
+    varied = len({row["replicates"] for row in rows}) > 1
+    return [_cells(row, f" ({counted(_whole(row['replicates']), 'run')})" if varied else "") for row in rows]
+
+
+def _cells(row: Row, runs: str) -> tuple[str, ...]:
+    name = f"{_name(row)} − {row['baseline']}" if row["correction"] == EXPLORATORY else _name(row)
+    classes = "/".join(str(row[kind]) for kind in ("helped", "harmed", "significantly_harmed"))
+    return (
+        name + runs,
+        f"{_number(row['delta']):+.2f}",
+        _interval(row["low"], row["high"]),
+        _p(row["p_adjusted"]),
+        f"{_number(row['detectable']):.2f}",
+        classes,
+    )
+
+
+def _name(row: Row) -> str:
+    return f"{row['method']} {row['changes']}".rstrip()
+
+
+def _which_classes(duel: Duel) -> str:
+    harmed = sum(change.significantly_harmed for change in duel.classes.values())
+    most = len(duel.classes) > 2 * SHOWN_CLASSES
+    which = f"The {SHOWN_CLASSES} that gain and lose most of {len(duel.classes)} classes" if most else "All classes"
+    return f"{which}; {harmed} significantly harmed (Holm over the classes)."
+
+
+def _extremes(duel: Duel) -> list[tuple[str, ClassDifference]]:
+    ranked = sorted(duel.classes.items(), key=lambda item: -item[1].estimate.value)
+    most = len(ranked) > 2 * SHOWN_CLASSES
+    return [*ranked[:SHOWN_CLASSES], *ranked[-SHOWN_CLASSES:]] if most else ranked
+
+
+def _class_cells(item: tuple[str, ClassDifference]) -> tuple[str, ...]:
+    name, change = item
+    found = change.estimate
+    return name, f"{found.value:+.2f}", _interval(found.low, found.high), _p(change.p_adjusted)
+
+
+def _class_rows(duel: Duel) -> list[tuple[str, ...]]:
+    return [_class_cells(item) for item in _extremes(duel)]
+
+
+def _interval(low: object, high: object) -> str:
+    return f"{_number(low):+.2f} to {_number(high):+.2f}"
+
+
+def _p(value: object) -> str:
+    p = _number(value)
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _whole(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+# -------------------------------------------------------------------------------------------------------------- layout
+
+
+def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of one table each: one protocol, kind of order and score space."""
+    key: Callable[[Row], tuple[object, ...]] = lambda row: (row["protocol"], row["order"], row["metric"])  # noqa: E731
+    return [list(group) for _, group in groupby(rows, key)]

@@ -1,0 +1,193 @@
+"""A recorded run once more, beside its record and not in its place: do the same scores come out?
+
+The request is made anew from what the record says. What it does not hold (where a weights file, a prompt's file, a pack
+or a loose plugin lies) has to be given again, and its digests tell whether it is the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tta_bench.errors import UnknownName, UsageError
+from tta_bench.records import OUTPUTS, RunRecord
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.soundness import empty_of, ties_of
+from tta_bench.runs.spec import RunSpec
+from tta_bench.system import provenance
+from tta_bench.system.tensors import read_tensors
+
+if TYPE_CHECKING:
+    from tta_bench.runs.hyperparameters import Configured
+    from tta_bench.runs.run import Run
+
+CODE = {"source", "recipe_sources", "version"}  # parts of a config that may change and give the same scores
+HARDWARE = ("device", "processor", "accelerator", "threads", "adapting_threads", "batch_size")
+TOLERANCE = 1e-3  # of the scores' range, by which they may differ on other hardware or with other libraries
+
+
+class BlindBench(Bench):
+    """Every method, built-ins too, in a process that has neither labels nor later images."""
+
+    def configure(self, spec: RunSpec) -> Configured:
+        if not isinstance(spec.method, str):
+            return super().configure(spec)
+        return self.fence.configure(self.registry.find("methods", spec.method), spec.settings, spec.preset)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What a record does not hold."""
+
+    pack: Path | None = None
+    weights: Path | None = None
+    prompt: str | None = None  # with the file's folder
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What came out the second time."""
+
+    kind: str  # blind | replay
+    largest: float  # difference between two scores; 0: bit for bit
+    where: str  # the image and class of it
+    mean_ap: tuple[float | None, float | None]  # recorded, replayed
+    elsewhere: tuple[str, ...]  # in what the machine and the libraries differ
+    changed: tuple[str, ...]  # parts of the method's code that are not those of the record
+    outside: tuple[str, ...]  # files and connections that the method reached for, where that was watched
+    range: float  # of the recorded scores
+
+    @property
+    def holds(self) -> bool:
+        allowed = TOLERANCE * self.range if self.elsewhere else 0.0
+        return self.largest <= allowed and not self.outside
+
+
+def from_pack(record: RunRecord) -> bool:
+    """Whose code a dataset is, is recorded of every run but those on a pack."""
+    code = record.provenance.get("code", {})
+    return bool(code) and "dataset" not in code
+
+
+def request(record: RunRecord, given: Elsewhere) -> RunSpec:
+    """The run as somebody would have to ask for it. Raises `UsageError` that says what is missing."""
+    parts = record.protocol.parts
+    if from_pack(record) and given.pack is None:
+        raise UsageError("it ran on a feature pack, and the record does not say where that is: --pack FILE")
+    kind, colon, file = record.prompt.partition(":")
+    if colon and given.pack is None and given.prompt is None and not Path(file).is_file():
+        raise UsageError(f"its prompt came from a file: --prompt {kind}:PATH/{file}")
+    if parts.get("precision") == "as loaded":
+        raise UsageError("its backbone was an instance in somebody's Python and can't be had by name")
+    roles = record.config.parts.get("recipes", {})
+    return RunSpec(
+        record.method,
+        "pack" if given.pack else record.dataset,
+        "pack" if given.pack else record.backbone,
+        record.seed,
+        prompt=given.prompt or record.prompt,
+        order=record.order,
+        limit=record.n,
+        settings=dict(record.hyper_parameters),
+        preset=record.changes.get("preset"),
+        recipes={role: name for role, name in record.changes.items() if role in roles},
+        precision="fp32" if given.pack else parts.get("precision", "fp32"),
+        weights=given.weights,
+        random_weights=record.random_weights and given.pack is None,
+        pack=given.pack,
+        empty_classes=empty_of(record),
+        ties=ties_of(record),
+    )
+
+
+def prepared(record: RunRecord, bench: Bench, given: Elsewhere) -> Run:
+    """The run, ready to go, if it is the same: other images, labels, texts, weights or settings are refused."""
+    spec = request(record, given)
+    try:
+        run = bench.prepare(spec)
+    except UnknownName as error:
+        where = "--plugin FILE brings a plugin; what was an instance in somebody's Python can't be run again by name"
+        raise UsageError(f"{error} ({where})") from error
+    names = _unlike(record.protocol.parts, run.identities["protocol"].parts)
+    names += [name for name in _unlike(record.config.parts, run.identities["config"].parts) if name not in CODE]
+    if names:
+        raise UsageError(f"what is here is not what it ran on: {', '.join(names)} differ")
+    return run
+
+
+def replay(record: RunRecord, bench: Bench, given: Elsewhere) -> Replay:
+    """Runs it again in a folder of its own and compares what `step` and `finish` returned."""
+    from tta_bench.runs.guest_method import GuestMethod
+    from tta_bench.runs.replay import limited_threads
+
+    run = prepared(record, bench, given)
+    outside: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="ttabench-") as folder, limited_threads(_threads(record)):
+        again = run.execute(Path(folder), bench.checkpoint_seconds, bench.reporter)
+        if isinstance(run.method, GuestMethod):
+            outside = run.method.reached()
+        largest, where, spread = _difference(record, again)
+    return Replay(
+        kind="blind" if isinstance(run.method, GuestMethod) else "replay",
+        largest=largest,
+        where=where,
+        mean_ap=(record.metrics.get("mAP"), again.metrics.get("mAP")),
+        elsewhere=tuple(_elsewhere(record, again)),
+        changed=tuple(name for name in _unlike(record.config.parts, again.config.parts) if name in CODE),
+        outside=tuple(outside),
+        range=spread,
+    )
+
+
+def _threads(record: RunRecord) -> int:
+    import torch
+
+    threads = record.hardware.get("threads")
+    return threads if isinstance(threads, int) and threads > 0 else torch.get_num_threads()
+
+
+def _unlike(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Parts that differ. Those that an older version did not record tell nothing."""
+    return [name for name in recorded if recorded[name] != here.get(name)]
+
+
+def _elsewhere(record: RunRecord, again: RunRecord) -> list[str]:
+    pairs = {name: (record.hardware.get(name), again.hardware.get(name)) for name in HARDWARE}
+    before, now = (run.provenance.get("versions", {}) for run in (record, again))
+    pairs |= {name: (before.get(name), now[name]) for name in now if name != "ttabench"}
+    return [f"{name} {old} then, {new} now" for name, (old, new) in pairs.items() if old != new]
+
+
+def _difference(record: RunRecord, again: RunRecord) -> tuple[float, str, float]:
+    """The largest difference of two scores, where it is, and the range of all."""
+    assert record.folder is not None
+    assert again.folder is not None
+    scores, replayed = record.scores().astype(np.float64), again.scores().astype(np.float64)
+    if record.ids() != again.ids():
+        raise UsageError("the stream shows other images, or in another order, than it did")
+    apart = np.abs(scores - replayed)  # [N, C]
+    largest, spread = float(apart.max()), float(np.ptp(scores))
+    i, c = np.unravel_index(int(apart.argmax()), apart.shape)
+    where = f"image {record.ids()[int(i)]}, class {list(record.per_class_ap)[int(c)]}"
+    if OUTPUTS in record.files:  # equal scores may come from other outputs
+        both = [
+            read_tensors(run.folder / OUTPUTS, run.files[OUTPUTS])[0]["outputs"]
+            for run in (record, again)
+            if run.folder
+        ]
+        if both[0].shape != both[1].shape:
+            return float("inf"), "step returned branches of another shape", spread
+        if largest == 0:
+            largest, where = float(np.abs(both[0].astype(np.float64) - both[1]).max()), "in what step returned"
+    return largest, where if largest else "", spread
+
+
+def details(found: Replay) -> dict[str, Any]:
+    """What stands in verified.json."""
+    return {**dataclasses.asdict(found), "versions": provenance.versions()}

@@ -1,0 +1,128 @@
+"""A run's stored outputs under other labels, other rules or another `finish`. Nothing is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tta_bench import metrics
+from tta_bench.errors import UnknownName, UsageError
+from tta_bench.metrics import Empty, Labels, Scores, Ties
+from tta_bench.records import OUTPUTS, RunRecord
+from tta_bench.runs.again import Elsewhere, from_pack, prepared
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.soundness import empty_of, ties_of
+from tta_bench.system.tensors import read_tensors
+
+if TYPE_CHECKING:
+    from tta_bench.interfaces import Dataset
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to be other than recorded."""
+
+    variant: str | None = None  # NAME:VARIANT, of which the labels are
+    empty: Empty | None = None
+    ties: Ties | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of `finish`
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """A run's numbers under other rules, and which those are."""
+
+    record: RunRecord
+    labels: str  # the dataset's variant
+    empty: Empty
+    ties: Ties
+    settings: str
+    n: int  # images that count
+    metrics: Mapping[str, float]
+
+
+def rescore(record: RunRecord, change: Change, bench: Bench, given: Elsewhere) -> Rescored:
+    """Every metric, computed anew from what is stored."""
+    empty, ties = change.empty or empty_of(record), change.ties or ties_of(record)
+    labels = variant_labels(record, bench, change.variant) if change.variant else record.labels()
+    scores = finished_again(record, bench, given, change.settings) if change.settings else record.scores()
+    order = record.index().argsort(kind="stable")  # so that no kind of ties depends on the stream's order
+    order = order[(labels[order] != -1).any(axis=1)]
+    return Rescored(
+        record=record,
+        labels=change.variant or record.dataset,
+        empty=empty,
+        ties=ties,
+        settings=" ".join(f"{key}={value}" for key, value in change.settings.items()),
+        n=len(order),
+        metrics=metrics.summary(scores[order], labels[order], empty, ties=ties),
+    )
+
+
+def variant_labels(record: RunRecord, bench: Bench, variant: str) -> Labels:
+    """The labels that a variant of the dataset has for the run's images, in stream order: [N, C]. An image that the
+    variant leaves out is to be ignored in every class.
+
+    Raises:
+        UsageError: it is no variant of the same images and classes.
+    """
+    name = record.dataset.partition(":")[0]
+    if from_pack(record):
+        raise UsageError(f"{record.run_id} ran on a feature pack, which has its own labels and no others")
+    if variant.partition(":")[0] != name:
+        raise UsageError(f"--variant {variant}: {record.run_id} is of {name}; write {name}:VARIANT")
+    own, other = bench.dataset(record.dataset), bench.dataset(variant)
+    if list(map(_word, own.class_names)) != list(map(_word, other.class_names)):
+        raise UsageError(f"--variant {variant} has other classes than {record.run_id}, which has no scores for them")
+    by_id, ids = _labels_by_id(other), record.ids()
+    if by_id.keys() == _labels_by_id(own).keys() and own.fingerprint != other.fingerprint:
+        raise UsageError(f"--variant {variant} has other images under the same ids: run on it (--dataset {variant})")
+    if not any(image in by_id for image in ids):
+        raise UsageError(f"--variant {variant} has none of the images of {record.run_id}")
+    nowhere = np.full(len(other.class_names), -1, dtype=np.int8)
+    return np.stack([by_id.get(image, nowhere) for image in ids])
+
+
+def _word(name: str) -> str:
+    """Variants may write one class in several ways: "dining table", "diningtable"."""
+    return "".join(c for c in name.casefold() if c.isalnum())
+
+
+def _labels_by_id(dataset: Dataset) -> dict[str, Labels]:
+    samples = (dataset[i] for i in range(len(dataset)))  # lazy: nothing is decoded
+    return {sample.id: sample.labels for sample in samples}
+
+
+def finished_again(record: RunRecord, bench: Bench, given: Elsewhere, settings: Mapping[str, Any]) -> Scores:
+    """What `finish` makes of the stored outputs with other settings: [N, C].
+
+    Raises:
+        UsageError: a setting is used before the end, or `finish` needs what the steps left behind: it has to run again.
+    """
+    import torch
+
+    if record.folder is None or OUTPUTS not in record.files:
+        raise UsageError(f"{record.run_id} has no stored outputs: run it again")
+    own = prepared(record, bench, given)
+    only, fields = own.method.finish_only, record.hyper_parameters
+    for key in settings:
+        if key not in fields:
+            has = f"It has: {', '.join(fields) or 'none'}."
+            raise UnknownName(f"hyper-parameter of {record.method}", key, fields, has)
+        if key not in only:
+            raise UsageError(
+                f"--set {key}: {record.method} may use it before the end, so it has to run again with it "
+                f"(`finish` alone uses {', '.join(sorted(only)) or 'none of its hyper-parameters'})"
+            )
+    outputs = torch.from_numpy(read_tensors(record.folder / OUTPUTS, record.files[OUTPUTS])[0]["outputs"])
+    if not np.array_equal(own.finish_again(outputs), record.scores()):
+        raise UsageError(
+            f"{record.run_id}: `finish` on the stored outputs does not give the stored scores, so it needs what the "
+            "steps left behind, or its code has changed: run it again"
+        )
+    changed = dataclasses.replace(own.spec, settings={**own.spec.settings, **settings})
+    return bench.prepare(changed).finish_again(outputs)
