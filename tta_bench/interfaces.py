@@ -113,6 +113,8 @@ class Dataset(Protocol):
 class DatasetExtras:
     """What a dataset may have besides: the core reads these members where they exist, and the defaults elsewhere."""
 
+    title: str = ""
+    """Its name in print, e.g. in LaTeX tables: "COCO 2017". Tables read it from the source."""
     warnings: Sequence[str] = ()
     """Said in a line each when the dataset is opened, e.g. that images of the official list are missing."""
     variants: Sequence[str] = ()
@@ -175,6 +177,8 @@ class PromptTunable(Protocol):
 class BackboneExtras:
     """What a backbone may have besides: the core reads these members where they exist, and the defaults elsewhere."""
 
+    title: str = ""
+    """Its name in print, e.g. in LaTeX tables: "ViT-B/16". Tables read it from the source."""
     random: Callable[[str, str], Any] | None = None
     """`random(device, precision)`, a class method: the untrained backbone, for `--random-weights`."""
     precision: str = ""
@@ -279,6 +283,8 @@ class Method(ABC):
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {}
     """Role -> views, e.g. {"views": AugMix(63), "regions": RandomCrops(50)}. It is read from the instance, so that a
     property may make it depend on fields."""
+    title: ClassVar[str] = ""
+    """Its name in print, e.g. in LaTeX tables: "PuRF". Tables read it from the source, so it is written out."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published values for `--preset NAME`: name -> field -> value."""
     preset_recipes: ClassVar[Mapping[str, Mapping[str, str]]] = {}

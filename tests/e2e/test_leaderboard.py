@@ -116,7 +116,7 @@ def test_markdown_latex_json_and_console(two_runs: None, invoke: Invoke) -> None
     assert "| twobranches |" in markdown
     assert "**" in markdown
     latex = invoke("leaderboard", "--format", "latex").out
-    assert r"\begin{tabular}{lrrrr}" in latex
+    assert r"\begin{tabular}{lr@{}lrr}" in latex  # mAP alone, its interval, the rank
     assert "prompttuner [tuned: lr=0.2] &" in latex
     assert len(json.loads(invoke("leaderboard", "--format", "json").out)) == 2
     console = invoke("leaderboard").out

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from tta_bench.cli.leaderboard import show_grid
 from tta_bench.cli.options import (
     DataPaths,
     DataRoot,
@@ -179,6 +180,7 @@ def run(
         raise Interrupted from None
     if len(streams) > 1 and done:
         _show_orders(done)
+    show_grid(done)
     if failures:
         complain(f"{len(failures)} of {counted(len(cells), 'run')} failed:")
         for failure in failures:
