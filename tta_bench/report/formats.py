@@ -25,12 +25,17 @@ from tta_bench.system.text import visible
 
 NO_RUNS = "No runs."
 FORMATS = ("console", "md", "csv", "latex", "json")
-STATISTICS_NUMBERS = ("low", "high", "delta", "delta_low", "delta_high", "delta_p")
 # Behind all others in csv and json, where there are statistics. `mark` is what tables show by bold and underlined.
-STATISTICS = (
-    *("ranked_by", "rank", "rank_last", "mark", "low", "high"),
-    *("baseline", "delta", "delta_low", "delta_high", "delta_p"),
-)
+STATISTICS = {
+    "ranked_by": "object",
+    "rank": "Int64",
+    "rank_last": "Int64",
+    "mark": "object",
+    "low": "float64",
+    "high": "float64",
+    "baseline": "object",
+    **dict.fromkeys(("delta", "delta_low", "delta_high", "delta_p"), "float64"),
+}
 
 
 def render(
@@ -82,10 +87,11 @@ def with_statistics(frame: pd.DataFrame, made: Sequence[Board]) -> pd.DataFrame:
                     said[row.config, column.protocol, column.stream] = dict(zip(STATISTICS, values, strict=False))
     keys = zip(frame["config"], frame["protocol"], frame["order"].map(kind_of), strict=True)
     rows = [said.get(key, {}) for key in keys]
-    more = pd.DataFrame(rows, columns=list(STATISTICS), index=frame.index)
-    whole = dict.fromkeys(("rank", "rank_last"), "Int64")
-    more = more.astype({**dict.fromkeys(STATISTICS_NUMBERS, "float64"), **whole})
-    return pd.concat([frame, more.fillna(dict.fromkeys(("ranked_by", "mark", "baseline"), ""))], axis=1)
+    more: dict[str, pd.Series[Any]] = {}
+    for name, kind in STATISTICS.items():
+        listed = [row.get(name, "" if kind == "object" else None) for row in rows]
+        more[name] = pd.Series(listed, index=frame.index, dtype=kind)
+    return frame.assign(**more)
 
 
 def _cell(text: object) -> str:

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from tta_bench.report.board import AVERAGE, Board, Column, Row, Wanted, boards
+from tta_bench.report.board import Board, Column, Row, Wanted, boards
 from tta_bench.report.cells import INTERVAL, RANK, UNTRAINED
 from tta_bench.report.frame import HEADINGS
-from tta_bench.report.notes import legend
+from tta_bench.report.notes import SPREAD, legend
 from tta_bench.report.standings import Key, Standings
 from tta_bench.system.text import visible
 
 DIGIT = 4.7  # points that a character takes in \small of a 10 pt article
 ROOM = {"wide": 480.0, "narrow": 236.0}  # points of a page's text, and of a column where there are two
 PADDING = {"wide": 6.0, "narrow": 3.0}  # points on either side of a column
+Field = tuple[Column, str]
 ONE_METRIC = Wanted(metrics=("mAP",))
 
 
@@ -76,44 +77,50 @@ def _table(board: Board, style: LatexStyle) -> str:
         r"\centering\small",
         rf"\setlength{{\tabcolsep}}{{{PADDING[style.columns]:g}pt}}",
     ]
-    lines += [rf"\caption{{{_caption(board, style)}}}", rf"\label{{{_label(board)}}}"]
-    for fields in parts:
+    lines += [rf"\caption{{{_caption(board, detail, style)}}}", rf"\label{{{_label(board)}}}", r"\par\smallskip"]
+    for i, fields in enumerate(parts):
+        lines += [r"\par\medskip"] if i else []
         lines += _tabular(board, fields, detail, style)
     return "\n".join([*lines, rf"\end{{{environment}}}", f"% {_comment(' '.join(board.notes))}"])
 
 
-def _fitted(board: Board, style: LatexStyle) -> tuple[list[list[tuple[Column, str]]], _Detail]:
+def _fitted(board: Board, style: LatexStyle) -> tuple[list[list[Field]], _Detail]:
     """As much detail as fits side by side; else the bare numbers in as many parts as it takes."""
-    room = ROOM[style.columns] - _width(max((_name(board, row, style) for row in board.rows), key=len), style)
-    room -= _width("transductive", style) if len(board.settings) > 1 else 0
+    room = ROOM[style.columns] - _width([_name(row, style) for row in board.rows], style)
+    room -= _width(board.settings, style) if len(board.settings) > 1 else 0
     for detail in DETAILS:
-        fields = [(column, kind) for column, kind in board.fields if _shown(board, kind, detail)]
-        widths = [_field_width(board, column, kind, detail, style) for column, kind in fields]
-        if sum(widths) <= room:
+        fields = [(column, kind) for column, kind in board.fields if kind not in _left_out(board, detail)]
+        if _total(board, fields, detail, style) <= room:
             return [fields], detail
-    parts: list[list[tuple[Column, str]]] = [[]]
-    used = 0.0
-    for one, width in zip(fields, widths, strict=True):
-        if parts[-1] and used + width > room:
+    parts: list[list[Field]] = [[]]
+    for one in fields:
+        if parts[-1] and _total(board, [*parts[-1], one], detail, style) > room:
             parts.append([])
-            used = 0.0
         parts[-1].append(one)
-        used += width
     return parts, detail
 
 
-def _shown(board: Board, kind: str, detail: _Detail) -> bool:
-    hidden = {INTERVAL: not detail.intervals, RANK: not detail.ranks, board.difference: not detail.differences}
-    return not hidden.get(kind, False)
+def _left_out(board: Board, detail: _Detail) -> list[str]:
+    kinds = {
+        INTERVAL: detail.intervals,
+        RANK: detail.ranks,
+        board.difference: detail.differences,
+        SPREAD: detail.spread,
+    }
+    return [kind for kind, shown in kinds.items() if not shown]
 
 
-def _width(text: str, style: LatexStyle) -> float:
-    return len(text) * DIGIT + 2 * PADDING[style.columns]
+def _total(board: Board, fields: Sequence[Field], detail: _Detail, style: LatexStyle) -> float:
+    """Points that columns take side by side: each group as much as its numbers or its name."""
+    groups: dict[Column, float] = {}
+    for column, kind in fields:
+        texts = [kind, *(_plain(board, row, column, kind, detail) for row in board.rows)]
+        groups[column] = groups.get(column, 0.0) + _width(texts, style)
+    return sum(max(width, _width([_group_name(column, style)], style)) for column, width in groups.items())
 
 
-def _field_width(board: Board, column: Column, kind: str, detail: _Detail, style: LatexStyle) -> float:
-    texts = [_plain(board, row, column, kind, detail) for row in board.rows]
-    return _width(max([*texts, kind], key=len), style)
+def _width(texts: Sequence[str], style: LatexStyle) -> float:
+    return max(map(len, texts)) * DIGIT + 2 * PADDING[style.columns]
 
 
 def _plain(board: Board, row: Row, column: Column, kind: str, detail: _Detail) -> str:
@@ -126,7 +133,7 @@ def _plain(board: Board, row: Row, column: Column, kind: str, detail: _Detail) -
 # -------------------------------------------------------------------------------------------------------- the parts
 
 
-def _tabular(board: Board, fields: Sequence[tuple[Column, str]], detail: _Detail, style: LatexStyle) -> Iterator[str]:
+def _tabular(board: Board, fields: Sequence[Field], detail: _Detail, style: LatexStyle) -> Iterator[str]:
     settings = len(board.settings) > 1
     first = 2 if settings else 1  # columns before the numbers
     kinds = "".join("r@{}l" if _is_score(board, kind) else "r" for _, kind in fields)
@@ -140,24 +147,26 @@ def _tabular(board: Board, fields: Sequence[tuple[Column, str]], detail: _Detail
     yield " & ".join(heads) + r" \\"
     yield r"\midrule"
     for row in board.rows:
-        names = [latex(_name(board, row, style)), *([latex(row.setting or "–")] if settings else [])]
+        names = [latex(_name(row, style)), *([latex(row.setting or "–")] if settings else [])]
         yield " & ".join([*names, *(_number(board, row, column, kind, detail) for column, kind in fields)]) + r" \\"
     yield r"\bottomrule"
     yield r"\end{tabular}"
 
 
-def _group_heads(fields: Sequence[tuple[Column, str]], board: Board, first: int, style: LatexStyle) -> Iterator[str]:
+def _group_heads(fields: Sequence[Field], board: Board, first: int, style: LatexStyle) -> Iterator[str]:
     """A dataset's name over all of its numbers, with a rule below it."""
     heads, rules, place = [""] * first, [], first + 1
     for column in dict.fromkeys(column for column, _ in fields):
         spans = sum(2 if _is_score(board, kind) else 1 for c, kind in fields if c == column)
-        title = style.title("datasets", column.dataset) if column.dataset else AVERAGE
-        name = column.name.replace(column.dataset, title, 1) if column.dataset else column.name
-        heads.append(rf"\multicolumn{{{spans}}}{{c}}{{{latex(name)}}}")
+        heads.append(rf"\multicolumn{{{spans}}}{{c}}{{{latex(_group_name(column, style))}}}")
         rules.append(rf"\cmidrule(lr){{{place}-{place + spans - 1}}}")
         place += spans
     yield " & ".join(heads) + r" \\"
     yield " ".join(rules)
+
+
+def _group_name(column: Column, style: LatexStyle) -> str:
+    return style.title("datasets", column.dataset) + column.name.removeprefix(column.dataset)
 
 
 def _is_score(board: Board, kind: str) -> bool:
@@ -171,7 +180,7 @@ def _kind_head(board: Board, kind: str, style: LatexStyle) -> str:
     return latex(kind)
 
 
-def _name(board: Board, row: Row, style: LatexStyle) -> str:
+def _name(row: Row, style: LatexStyle) -> str:
     return style.title("methods", row.method) + row.name.removeprefix(row.method)
 
 
@@ -196,7 +205,7 @@ def _signed(text: str) -> str:
     return re.sub(r" ns$", r"\\textsuperscript{ns}", text)
 
 
-def _caption(board: Board, style: LatexStyle) -> str:
+def _caption(board: Board, detail: _Detail, style: LatexStyle) -> str:
     """What a reader of the paper has to know: metric, backbone, images, protocol, runs, statistics."""
     metrics = ", ".join(HEADINGS.get(metric, metric) for metric in board.metrics)
     backbone = style.title("backbones", board.backbone) + (f" ({UNTRAINED})" if board.untrained else "")
@@ -205,7 +214,8 @@ def _caption(board: Board, style: LatexStyle) -> str:
         for column in board.columns
         if column.protocol
     ]
-    said = [f"{metrics} in percent with {backbone}, prompt '{board.prompt}'; {', '.join(seen)}.", legend(board)]
+    said = [f"{metrics} in percent with {backbone}, prompt `{board.prompt}'; {', '.join(seen)}."]
+    said.append(legend(board, without=_left_out(board, detail)))
     said += [note for note in board.notes if "per cell" in note or "average" in note.lower()]
     if board.tested:
         said.append("Intervals and p are from 1,000 resamples of the images.")

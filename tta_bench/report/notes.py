@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
-from tta_bench.report.cells import MIXED, Board, Column
+from tta_bench.report.cells import INTERVAL, MIXED, RANK, Board, Column
 from tta_bench.report.comparison import BASELINES
 from tta_bench.report.draws import SPACES
 from tta_bench.report.frame import SCORES, VERSIONS
@@ -24,8 +24,12 @@ CELL = [
 CORRECTIONS = f"Holm against {' and '.join(BASELINES)}, Benjamini-Yekutieli between others"
 
 
-def legend(board: Board, bold: str = "Bold", close: str = "underlined") -> str:
-    """What the marks mean; a layout that has neither bold nor underlined says what it has instead."""
+SPREAD = "±"
+
+
+def legend(board: Board, bold: str = "Bold", close: str = "underlined", without: Collection[str] = ()) -> str:
+    """What the marks mean; a layout that has neither bold nor underlined says what it has instead, and one that leaves
+    kinds of number out (or the SPREAD) names them in `without`."""
     said = []
     if {"mAP_centered", "mAP_softmax"} & set(board.metrics):
         said.append(
@@ -35,13 +39,16 @@ def legend(board: Board, bold: str = "Bold", close: str = "underlined") -> str:
     best = "the best of a column and of each setting in it" if several else "the best of a column"
     if board.tested:
         best += f"; {close} is not significantly below the best{' of its setting' if several else ''}"
-        said.append(f"{bold} is {best} (p < 0.05; {CORRECTIONS}).")
-        said.append("Ranks are a range where rows can't be told apart, over all rows. 95 % is an interval of the mean.")
-        if any(standings.deltas for standings in board.standings.values()):
-            said.append(f"Δ is the gain over {board.baseline} on the same images; ns: not significant (Holm).")
-    else:
-        said.append(f"{bold} is {best}.")
-    if any(cell.deviation is not None for cell in board.cells.values()):
+        best += f" (p < 0.05; {CORRECTIONS})"
+    said.append(f"{bold} is {best}.")
+    shown = [kind for kind in board.kinds if kind not in without]
+    if RANK in shown:
+        said.append("Ranks are a range where rows can't be told apart, over all rows.")
+    if INTERVAL in shown:
+        said.append("95 % is an interval of the mean.")
+    if board.difference in shown:
+        said.append(f"Δ is the gain over {board.baseline} on the same images; ns: not significant (Holm).")
+    if SPREAD not in without and any(cell.deviation is not None for cell in board.cells.values()):
         said.append("± is the standard deviation over runs with other seeds or orders.")
     return " ".join(said)
 
