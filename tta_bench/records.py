@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -38,7 +39,7 @@ class Identity:
 
     parts: Mapping[str, Any]
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return digest(dict(self.parts))
 
@@ -80,7 +81,7 @@ class RunRecord:
     folder: Path | None = None  # where it was read from or written to; not in the file
     sealed: bool = field(default=False, compare=False)  # read from a file that vouched for itself; not in the file
 
-    @property
+    @cached_property
     def run_id(self) -> str:
         return run_id(self.method, self.dataset, self.backbone, self.identities)
 
