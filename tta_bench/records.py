@@ -355,7 +355,7 @@ class Results(Sequence[RunRecord]):
     def leaderboard(
         self, format: Literal["console", "md", "csv", "latex", "json"] = "console", width: int = 100
     ) -> str:
-        """All runs as text: tables of methods × datasets, or long form for csv and json.
+        """All runs as text: tables of methods × datasets without statistics, or long form for csv and json.
 
         Untrained backbones are among them, and marked; `filter(untrained=False)` leaves them out.
 

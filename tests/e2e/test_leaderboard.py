@@ -19,8 +19,9 @@ from tta_bench.errors import UnknownName
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report.board import Board, Column, Row, boards
 from tta_bench.report.console import to_text
-from tta_bench.report.formats import to_latex, to_markdown
+from tta_bench.report.formats import to_markdown
 from tta_bench.report.frame import long_form
+from tta_bench.report.latex import to_latex
 
 
 def boards_of(*runs: RunRecord) -> list[Board]:

@@ -178,9 +178,9 @@ def run(
                 complain(f"{failures[-1]} (the others go on)")
     except KeyboardInterrupt:
         raise Interrupted from None
+    show_grid(done)
     if len(streams) > 1 and done:
         _show_orders(done)
-    show_grid(done)
     if failures:
         complain(f"{len(failures)} of {counted(len(cells), 'run')} failed:")
         for failure in failures:
