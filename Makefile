@@ -1,6 +1,7 @@
 # make demo         a genuine experiment on the embedded default, ending in a leaderboard
 # make test         the test suite
 # make test-slow    what takes longer: many kill points, fresh virtual environments
+# make latex        installs what the slow tests compile LaTeX tables with (Debian and Ubuntu; needs root)
 # make lint         style, types, who imports whom, and whether README and docs still show what is so
 # make readme       runs the commands of README and docs and puts their output below them; the table of docs/reliability.md
 # make results      checks the committed runs of results/ and writes their table
@@ -9,7 +10,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow lint readme results results-run clean
+.PHONY: demo test test-slow latex lint readme results results-run clean
 
 # Every method that needs nothing but features; half of the images, to stay below a minute on two cores.
 LIMIT ?= 300
@@ -23,6 +24,9 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+latex:
+	command -v pdflatex || apt-get install -y --no-install-recommends texlive-latex-base texlive-latex-recommended
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

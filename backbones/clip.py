@@ -30,6 +30,7 @@ class OpenAI(Pretrained):
 
 class RN50(OpenAI):
     name: ClassVar[str] = "rn50"
+    title: ClassVar[str] = "RN50"
     published: ClassVar[Published] = Published(
         "RN50-quickgelu",
         "openai",
@@ -40,6 +41,7 @@ class RN50(OpenAI):
 
 class RN101(OpenAI):
     name: ClassVar[str] = "rn101"
+    title: ClassVar[str] = "RN101"
     published: ClassVar[Published] = Published(
         "RN101-quickgelu",
         "openai",
@@ -50,6 +52,7 @@ class RN101(OpenAI):
 
 class ViTB32(OpenAI):
     name: ClassVar[str] = "vit-b32"
+    title: ClassVar[str] = "ViT-B/32"
     published: ClassVar[Published] = Published(
         "ViT-B-32-quickgelu",
         "openai",
@@ -60,6 +63,7 @@ class ViTB32(OpenAI):
 
 class ViTB16(OpenAI):
     name: ClassVar[str] = "vit-b16"
+    title: ClassVar[str] = "ViT-B/16"
     published: ClassVar[Published] = Published(
         "ViT-B-16-quickgelu",
         "openai",

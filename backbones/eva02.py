@@ -14,6 +14,7 @@ from tta_bench.backbones._pretrained import Pretrained
 
 class EVA02(Pretrained):
     name: ClassVar[str] = "eva02-b16"
+    title: ClassVar[str] = "EVA02-B/16"
     published: ClassVar[Published] = Published(
         "EVA02-B-16", "merged2b_s8b_b131k", repository="timm/eva02_base_patch16_clip_224.merged2b_s8b_b131k"
     )

@@ -14,6 +14,7 @@ from tta_bench.backbones._pretrained import Pretrained
 
 class MetaCLIP2(Pretrained):
     name: ClassVar[str] = "metaclip2-h14"
+    title: ClassVar[str] = "MetaCLIP 2 H/14"
     published: ClassVar[Published] = Published(
         "ViT-H-14-worldwide-quickgelu",
         "metaclip2_worldwide",

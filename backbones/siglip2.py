@@ -15,6 +15,7 @@ from tta_bench.backbones._pretrained import Pretrained
 
 class SigLIP2(Pretrained):
     name: ClassVar[str] = "siglip2-so400m14"
+    title: ClassVar[str] = "SigLIP 2 SO400M/14"
     published: ClassVar[Published] = Published(
         "ViT-SO400M-14-SigLIP2", "webli", repository="timm/ViT-SO400M-14-SigLIP2", hf_tokenizer=True
     )

@@ -32,6 +32,7 @@ class Tiny(OpenClip):
     """The embedded backbone."""
 
     name: ClassVar[str] = "tiny"
+    title: ClassVar[str] = "Tiny"
     made_for: ClassVar[tuple[str, ...]] = ("scenes",)
     sources: tuple[Path, ...]
 

@@ -54,6 +54,7 @@ class COCO2014Val(_COCO):
     """40,504 images, 40,137 of them with labels."""
 
     name: ClassVar[str] = "coco2014"
+    title: ClassVar[str] = "COCO 2014"
     layout: ClassVar[Layout] = COCO2014
     archives: ClassVar[tuple[Archive, ...]] = (
         _archive(
@@ -70,6 +71,7 @@ class COCO2017Val(_COCO):
     """5,000 images, 4,952 of them with labels."""
 
     name: ClassVar[str] = "coco2017"
+    title: ClassVar[str] = "COCO 2017"
     layout: ClassVar[Layout] = COCO2017
     archives: ClassVar[tuple[Archive, ...]] = (
         _archive(

@@ -47,6 +47,7 @@ class NUSWideTest(OfficialPhotos):
     """Those of the test list that are on disk and have a concept."""
 
     name: ClassVar[str] = "nuswide"
+    title: ClassVar[str] = "NUS-WIDE"
     layout: ClassVar[Layout] = NUSWIDE
     variants: ClassVar[tuple[str, ...]] = VARIANTS
 

@@ -34,6 +34,7 @@ class Scenes:
     """600 test scenes, 24 classes, one to six objects each."""
 
     name: ClassVar[str] = "scenes"
+    title: ClassVar[str] = "Scenes"
     variants: ClassVar[tuple[str, ...]] = VARIANTS
     sources: ClassVar[tuple[Path, ...]] = ()  # rendered: no file can change
     class_names: tuple[str, ...] = CLASS_NAMES

@@ -104,6 +104,7 @@ class VOC2007Test(_VOC):
     """4,952 images."""
 
     name: ClassVar[str] = "voc2007"
+    title: ClassVar[str] = "VOC 2007"
     layout: ClassVar[Layout] = VOC2007
     archives: ClassVar[tuple[Archive, ...]] = (
         Archive(
@@ -119,6 +120,7 @@ class VOC2012Val(_VOC):
     """5,823 images."""
 
     name: ClassVar[str] = "voc2012"
+    title: ClassVar[str] = "VOC 2012"
     layout: ClassVar[Layout] = VOC2012
     archives: ClassVar[tuple[Archive, ...]] = (
         Archive(

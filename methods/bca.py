@@ -24,6 +24,7 @@ class BCA(Method):
     """f = softmax(scale ⟨x, μ⟩) @ prior: class embeddings μ and their prior follow the images that they explain."""
 
     name: ClassVar[str] = "bca"
+    title: ClassVar[str] = "BCA"
     status: ClassVar[Status] = "port"
     setting: ClassVar[Setting] = "online"
     paper: ClassVar[Paper | None] = Paper(

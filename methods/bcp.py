@@ -23,6 +23,7 @@ class BCP(Method):
     """s_k = z_k + weight · (ln P(k | a) − ln P(k)): the pointwise mutual information of class k with the anchor a."""
 
     name: ClassVar[str] = "bcp"
+    title: ClassVar[str] = "BCP"
     status: ClassVar[Status] = "reading of the paper"
     setting: ClassVar[Setting] = "online"
     paper: ClassVar[Paper | None] = Paper(

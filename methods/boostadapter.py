@@ -43,6 +43,7 @@ class BoostAdapter(Method):
     """final = l + α⁺A⁺ − α⁻A⁻, where A⁺ reads the history of all images and the boosting views of this one."""
 
     name: ClassVar[str] = "boostadapter"
+    title: ClassVar[str] = "BoostAdapter"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "online"
     paper: ClassVar[Paper | None] = Paper(

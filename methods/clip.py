@@ -19,6 +19,7 @@ class CLIP(Method):
     """The scaled cosine of the image with every class prototype."""
 
     name: ClassVar[str] = "clip"
+    title: ClassVar[str] = "CLIP"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "episodic"
     paper: ClassVar[Paper | None] = Paper(

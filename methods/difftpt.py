@@ -27,6 +27,7 @@ class DiffTPT(Method):
     """Per image: keep the views whose logits resemble the image's, of these the confident ones; then as TPT."""
 
     name: ClassVar[str] = "difftpt"
+    title: ClassVar[str] = "DiffTPT"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "episodic"
     paper: ClassVar[Paper | None] = Paper(

@@ -32,6 +32,7 @@ class DMN(Method):
     """final = l_0 + b·d: the image's logits and its cosines with what each class's memory answers to it."""
 
     name: ClassVar[str] = "dmn"
+    title: ClassVar[str] = "DMN"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "online"
     paper: ClassVar[Paper | None] = Paper(

@@ -66,6 +66,7 @@ class DOTA(Method):
     was seen."""
 
     name: ClassVar[str] = "dota"
+    title: ClassVar[str] = "DOTA"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "online"
     paper: ClassVar[Paper | None] = Paper(

@@ -51,6 +51,7 @@ class DPE(Method):
     """Dual prototype evolving."""
 
     name: ClassVar[str] = "dpe"
+    title: ClassVar[str] = "DPE"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "online"
     paper: ClassVar[Paper | None] = Paper(

@@ -41,6 +41,7 @@ class MLTTA(Method):
     """Per image: lower the bound entropy of confident views and of confident captions, each with its own context."""
 
     name: ClassVar[str] = "mltta"
+    title: ClassVar[str] = "ML-TTA"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "episodic"
     paper: ClassVar[Paper | None] = Paper(

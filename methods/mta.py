@@ -44,6 +44,7 @@ class MTA(Method):
     """final = scale ⟨m, t⟩: the mode m of the views, found in turns with the inlierness y of each view."""
 
     name: ClassVar[str] = "mta"
+    title: ClassVar[str] = "MTA"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "episodic"
     paper: ClassVar[Paper | None] = Paper(

@@ -149,6 +149,7 @@ class PuRF(Method):
     """Purified multi-label test-time adaptation."""
 
     name: ClassVar[str] = "purf"
+    title: ClassVar[str] = "PuRF"
     status: ClassVar[Status] = "reading of the paper"
     setting: ClassVar[Setting] = "online"
     paper: ClassVar[Paper | None] = Paper(

@@ -23,6 +23,7 @@ class Regions(Method):
     """ln mean_r softmax(scale · cos) over the image and its regions."""
 
     name: ClassVar[str] = "regions"
+    title: ClassVar[str] = "Regions"
     status: ClassVar[Status] = "ours"
     setting: ClassVar[Setting] = "episodic"
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"regions": RandomCrops(50)}

@@ -78,6 +78,7 @@ class ReTA(Method):
     """Reliable test-time adaptation: consistency-aware caching and calibration by adjacent text embeddings."""
 
     name: ClassVar[str] = "reta"
+    title: ClassVar[str] = "ReTA"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "online"
     paper: ClassVar[Paper | None] = Paper(

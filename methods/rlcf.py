@@ -28,6 +28,7 @@ class RLCF(Method):
     """Per image: raise the likelihood of the classes that the reward model finds better than a view's other guesses."""
 
     name: ClassVar[str] = "rlcf"
+    title: ClassVar[str] = "RLCF"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "episodic"
     paper: ClassVar[Paper | None] = Paper(

@@ -35,6 +35,7 @@ class SPARC(Method):
     of all compound texts that name the class."""
 
     name: ClassVar[str] = "sparc"
+    title: ClassVar[str] = "SPARC"
     paper: ClassVar[Paper | None] = Paper(
         "SPARC: Score Prompting and Adaptive Fusion for Zero-Shot Multi-Label Recognition in Vision-Language Models",
         "CVPR 2025",

@@ -33,6 +33,7 @@ class TDA(Method):
     """final = l + α⁺A⁺ − α⁻A⁻: the pooled logits, attracted by confident and repelled by uncertain earlier images."""
 
     name: ClassVar[str] = "tda"
+    title: ClassVar[str] = "TDA"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "online"
     paper: ClassVar[Paper | None] = Paper(

@@ -24,6 +24,7 @@ class TPT(Method):
     """Per image: tune the context on its most confident views, then score the image itself with the tuned prompt."""
 
     name: ClassVar[str] = "tpt"
+    title: ClassVar[str] = "TPT"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "episodic"
     paper: ClassVar[Paper | None] = Paper(

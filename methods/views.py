@@ -23,6 +23,7 @@ class AveragedViews(Method):
     """ln mean_v softmax(scale · cos) over the image and its views."""
 
     name: ClassVar[str] = "views"
+    title: ClassVar[str] = "Views"
     status: ClassVar[Status] = "ours"
     setting: ClassVar[Setting] = "episodic"
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"views": AugMix(63)}

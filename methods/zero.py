@@ -37,6 +37,7 @@ class ZERO(Method):
     """votes[c] = Σ over the kept views of softmax_c(cos / τ), τ → 0; a tie goes to the next view that can break it."""
 
     name: ClassVar[str] = "zero"
+    title: ClassVar[str] = "ZERO"
     status: ClassVar[Status] = "official code matched"
     setting: ClassVar[Setting] = "episodic"
     paper: ClassVar[Paper | None] = Paper(

@@ -24,6 +24,7 @@ class ZRegions(Method):
     """log softmax_c of L_c = (1/β) ln mean_v exp(β u_vc), u_v the standard scores of region v over the classes."""
 
     name: ClassVar[str] = "zregions"
+    title: ClassVar[str] = "z-Regions"
     status: ClassVar[Status] = "ours"
     setting: ClassVar[Setting] = "episodic"
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {"regions": RandomCrops(50)}

@@ -115,6 +115,8 @@ class Dataset(Protocol):
 class DatasetExtras:
     """What a dataset may have besides: the core reads these members where they exist, and the defaults elsewhere."""
 
+    title: str = ""
+    """Its name in print, e.g. in LaTeX tables: "COCO 2017". Tables read it from the source."""
     warnings: Sequence[str] = ()
     """Said in a line each when the dataset is opened, e.g. that images of the official list are missing."""
     variants: Sequence[str] = ()
@@ -177,6 +179,8 @@ class PromptTunable(Protocol):
 class BackboneExtras:
     """What a backbone may have besides: the core reads these members where they exist, and the defaults elsewhere."""
 
+    title: str = ""
+    """Its name in print, e.g. in LaTeX tables: "ViT-B/16". Tables read it from the source."""
     random: Callable[[str, str], Any] | None = None
     """`random(device, precision)`, a class method: the untrained backbone, for `--random-weights`."""
     precision: str = ""
@@ -283,6 +287,8 @@ class Method(ABC):
     recipes: ClassVar[Mapping[str, ViewRecipe]] = {}
     """Role -> views, e.g. {"views": AugMix(63), "regions": RandomCrops(50)}. It is read from the instance, so that a
     property may make it depend on fields."""
+    title: ClassVar[str] = ""
+    """Its name in print, e.g. in LaTeX tables: "PuRF". Tables read it from the source, so it is written out."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published values for `--preset NAME`: name -> field -> value."""
     preset_recipes: ClassVar[Mapping[str, Mapping[str, str]]] = {}
@@ -385,7 +391,7 @@ class _Copies:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._memo: dict[int, Any] = {}
-        self._shared = {storage for storage, times in Counter(_storages(data)).items() if times > 1}
+        self._shared = {storage for storage, times in Counter(storages(data)).items() if times > 1}
 
     def of(self, value: Any, where: str) -> Any:
         """Raises `TypeError` for what can't be put into a checkpoint."""
@@ -404,12 +410,13 @@ class _Copies:
         )
 
 
-def _storages(value: Any) -> Iterator[int]:
+def storages(value: Any) -> Iterator[int]:
+    """What memory the tensors in it use, by address."""
     if isinstance(value, Tensor):
         yield _storage(value)
     elif isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _storages(inner)
+            yield from storages(inner)
 
 
 def _storage(tensor: Tensor) -> int:

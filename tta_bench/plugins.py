@@ -57,6 +57,12 @@ class Plugin:
         return (doc or "").partition("\n")[0]
 
     @property
+    def title(self) -> str:
+        """Its name in print, read without importing it; empty if it has none."""
+        title = declared.members(declared.parsed(_source_file(self.module)), self.name, ("title",)).get("title", "")
+        return title if isinstance(title, str) else ""
+
+    @property
     def declared(self) -> dict[str, Any]:
         """What a method says about itself (`status`, `setting`, `paper`), read without importing it."""
         said = declared.members(declared.parsed(_source_file(self.module)), self.name, ("status", "setting", "paper"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -39,7 +40,7 @@ class Identity:
 
     parts: Mapping[str, Any]
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return digest(dict(self.parts))
 
@@ -82,7 +83,7 @@ class RunRecord:
     sealed: bool = field(default=False, compare=False)  # read from a file that vouched for itself; not in the file
     verified: str = field(default="", compare=False)  # "replay" or "blind": run again, the same came out; as above
 
-    @property
+    @cached_property
     def run_id(self) -> str:
         return run_id(self.method, self.dataset, self.backbone, self.identities)
 
@@ -368,7 +369,7 @@ class Results(Sequence[RunRecord]):
     def leaderboard(
         self, format: Literal["console", "md", "csv", "latex", "json"] = "console", width: int = 100
     ) -> str:
-        """All runs as text: tables of methods × datasets, or long form for csv and json.
+        """All runs as text: tables of methods × datasets without statistics, or long form for csv and json.
 
         Untrained backbones are among them, and marked; `filter(untrained=False)` leaves them out.
 

@@ -19,8 +19,9 @@ from tta_bench.errors import UnknownName
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report.board import Board, Column, Row, boards
 from tta_bench.report.console import to_text
-from tta_bench.report.formats import to_latex, to_markdown
+from tta_bench.report.formats import to_markdown
 from tta_bench.report.frame import long_form
+from tta_bench.report.latex import to_latex
 
 
 def boards_of(*runs: RunRecord) -> list[Board]:
@@ -116,7 +117,7 @@ def test_markdown_latex_json_and_console(two_runs: None, invoke: Invoke) -> None
     assert "| twobranches |" in markdown
     assert "**" in markdown
     latex = invoke("leaderboard", "--format", "latex").out
-    assert r"\begin{tabular}{lrrrr}" in latex
+    assert r"\begin{tabular}{lr@{}lrr}" in latex  # mAP alone, its interval, the rank
     assert "prompttuner [tuned: lr=0.2] &" in latex
     assert len(json.loads(invoke("leaderboard", "--format", "json").out)) == 2
     console = invoke("leaderboard").out
@@ -213,3 +214,40 @@ def test_orders_gives_mean_worst_and_spread_of_each_kind() -> None:
     assert math.isnan(rarest["spread"])  # one run has none
     with pytest.raises(UnknownName, match="mAP_softmax"):
         Results(runs).orders("mAP_softmx")
+
+
+def test_a_grid_ends_with_its_table(toy_run: Invoke) -> None:
+    alone = toy_run("twobranches").out
+    assert "┃" not in alone
+    both = toy_run("twobranches,prompttuner").out
+    lines = both.splitlines()
+    table = next(i for i, line in enumerate(lines) if "┃ method" in line)
+    assert table > max(i for i, line in enumerate(lines) if " on toy with " in line)  # behind a line for each run
+    assert "leads in mAP with" in both
+    assert "without statistics" in " ".join(both.split())
+
+
+def test_a_file_in_place_of_the_terminal(two_runs: None, invoke: Invoke, tmp_path: Path) -> None:
+    for format_ in ("md", "csv", "latex", "json", "console"):
+        file = tmp_path / f"table.{format_}"
+        done = invoke("leaderboard", "--format", format_, "-o", str(file))
+        assert (done.code, done.out) == (0, "")
+        assert "twobranches" in file.read_text()
+
+
+def test_options_that_make_no_sense_are_refused(two_runs: None, invoke: Invoke) -> None:
+    for arguments in (
+        ("--baseline", "nobody"),
+        ("--metric", "mAPP"),
+        ("--sort", "nothing"),
+        ("--n", "12345"),
+        ("--protocol", "zzz"),
+        ("--columns", "huge"),
+    ):
+        done = invoke("leaderboard", *arguments)
+        assert done.code == 2, arguments
+        assert arguments[1] in done.err
+    assert "┃   rank" not in invoke("leaderboard", "--fast").out
+    shown = invoke("leaderboard", "--metric", "CF1", "--fast").out
+    assert "CF1" in shown
+    assert "softmax" not in shown

@@ -53,7 +53,7 @@ LIST = ("self.seen = []", "self.seen.append(x.image)\nreturn self.task.text @ to
 def dies_once(folder: Path) -> str:
     """At image 9."""
     flag = str(folder / "killed")
-    return f"import os\nif x.index == 9 and not os.path.exists({flag!r}):\n    open({flag!r}, 'w').close()\n    os._exit(1)"
+    return f"import os\nif x.index == 9 and not os.path.exists({flag!r}):\n    open({flag!r}, 'w')\n    os._exit(1)"
 
 
 @pytest.mark.parametrize("state", [OPTIMISER, VIEW, PRIVATE_VIEW, LATE_VIEW, REPLACED, LIST])

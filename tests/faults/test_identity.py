@@ -104,6 +104,12 @@ def test_every_built_in_method_has_a_source_of_its_own() -> None:
     assert len({origin.source for origin in origins}) == len(origins)
 
 
+def test_a_name_in_print_changes_no_identity() -> None:
+    plain = b'class A:\n    name: ClassVar[str] = "a"\n'
+    assert essence(plain + b'    title: ClassVar[str] = "A"\n') == essence(plain)
+    assert essence(plain + b'    title = "A"\n') != essence(plain)  # any other variable of that name says something
+
+
 def test_what_counts_is_the_same_under_every_python() -> None:
     """An f-string is one token before 3.12 and many since; the digest was computed with 3.11."""
     source = b'x = f"{a!r:>{width}} {{}} {f\'{b}\'}"  # c\ny = f"""\n\n{a} # no comment\n"""\n"gone"\nf"{stays}"\n'

@@ -18,6 +18,7 @@ from tta_bench.cli import (
     check,
     compare,
     data,
+    leaderboard,
     pack,
     published,
     reproduce,
@@ -44,7 +45,7 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run,
     "reproduce": reproduce.reproduce,
-    "leaderboard": results.leaderboard,
+    "leaderboard": leaderboard.leaderboard,
     "compare": compare.compare,
     "show": results.show,
     "diff": results.diff,

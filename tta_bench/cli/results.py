@@ -1,88 +1,22 @@
-"""`ttabench leaderboard`, `show` and `diff`: what the records say. None of them imports torch."""
+"""`ttabench show` and `diff`: what one record says, and two. Neither imports torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tta_bench import records
 from tta_bench.cli.found import find_run
-from tta_bench.cli.options import AsJson, Results, choice, complain, names
-from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
+from tta_bench.cli.options import AsJson, Results
+from tta_bench.errors import BadData, TTABenchError
 from tta_bench.records import SCORES, RunRecord
-from tta_bench.system import paths
-from tta_bench.system.text import counted, visible
+from tta_bench.system.text import visible
 
 Parts = Mapping[str, Mapping[str, float | None]]  # "halves" -> "first" -> mAP
-FORMATS = ("console", "md", "csv", "latex", "json")
-
-
-# ---------------------------------------------------------------------------------------------------- leaderboard
-
-
-def leaderboard(
-    format_: Annotated[str, typer.Option("--format", help="console, md, csv, latex or json.")] = "console",
-    dataset: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
-    backbone: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
-    random_weights: Annotated[
-        bool, typer.Option("--random-weights", help="Show runs of untrained backbones as well.")
-    ] = False,
-    results: Results = None,
-) -> None:
-    """Tables of all runs: methods × datasets, one per backbone and prompt."""
-    options = {"dataset": dataset, "backbone": backbone, "method": method}
-    wanted = {name: names(values, f"--{name}") for name, values in options.items() if values}
-    show_leaderboard(results, choice("--format", format_, FORMATS), wanted, random_weights)
-
-
-def show_leaderboard(
-    results: Path | None, format_: str, wanted: Mapping[str, Sequence[str]], random_weights: bool = False
-) -> None:
-    from tta_bench.report.frame import long_form
-
-    runs = _load_all(results)
-    if not random_weights:
-        untrained = sum(run.random_weights for run in runs)
-        runs = [run for run in runs if not run.random_weights]
-        if untrained:
-            kind = "an untrained backbone" if untrained == 1 else "untrained backbones"
-            complain(f"{counted(untrained, 'run')} of {kind} left out (--random-weights)")
-    for field, values in wanted.items():
-        known = {getattr(run, field) for run in runs}
-        for value in values:
-            if value not in known:
-                shown = sorted(map(visible, known))
-                raise UnknownName(f"{field} among the runs", value, shown, f"There are: {', '.join(shown)}.")
-        runs = [run for run in runs if getattr(run, field) in values]
-    if not runs:
-        folder = results or paths.runs()
-        raise UsageError(f"no runs in {folder}: `ttabench run --method clip` makes the first")
-    frame = long_form(runs)
-    if format_ == "console":
-        from rich.console import Console
-
-        from tta_bench.report.console import to_console
-
-        console = Console()
-        for table in to_console(frame, console.width):
-            console.print(table)
-        return
-    from tta_bench.report.formats import render
-
-    print(render(frame, format_).rstrip("\n"))
-
-
-def _load_all(results: Path | None) -> list[RunRecord]:
-    runs, problems = records.load_all(results or paths.runs())
-    for problem in problems:
-        complain(f"warning: {visible(problem)}")
-    return runs
 
 
 # ----------------------------------------------------------------------------------------------------------- show

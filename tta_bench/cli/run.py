@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from tta_bench.cli.leaderboard import show_grid
 from tta_bench.cli.options import (
     DataPaths,
     DataRoot,
@@ -177,6 +178,7 @@ def run(
                 complain(f"{failures[-1]} (the others go on)")
     except KeyboardInterrupt:
         raise Interrupted from None
+    show_grid(done)
     if len(streams) > 1 and done:
         _show_orders(done)
     if failures:

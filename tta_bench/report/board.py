@@ -1,128 +1,63 @@
-"""Long form -> boards: what stands in which row, column and cell, and what must be said about it. No layout here.
+"""Long form -> boards: what stands in which row, column and cell.
 
 A column is one protocol and kind of order, a row one configuration, a cell the mean over replicates. Two protocols are
 never merged: if two runs differ in images, labels, class names, prompts, backbone or metric, they stand in two columns,
-and the columns' names say what differs or carry the protocol's digest. What could mislead is part of the names and not
-of a layout, so no format can leave it out: a backbone without training, a column over part of its dataset.
+and the columns' names say what differs or carry the protocol's digest. Only who asks for `mixed` gets them in one, and
+then every number of another protocol is marked. What could mislead is part of the names and not of a layout, so no
+format can leave it out: a backbone without training, a column over part of its dataset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
+from tta_bench.errors import UnknownName
 from tta_bench.features.orders import SHUFFLED, kind_of
-from tta_bench.report.frame import SCORES, VERSIONS
-from tta_bench.system.text import counted
+from tta_bench.report import notes
+from tta_bench.report.cells import UNTRAINED as UNTRAINED  # public here, as all that a board is made of
+from tta_bench.report.cells import Board as Board
+from tta_bench.report.cells import Cell as Cell
+from tta_bench.report.cells import Column as Column
+from tta_bench.report.cells import Row as Row
+from tta_bench.report.frame import HEADINGS, SCORES, SPEED
+from tta_bench.report.standings import Key, Standings
+from tta_bench.report.story import sentence
 
-SPEED = "img/s"
-KINDS = (*SCORES.values(), SPEED)  # of numbers that a column has
 ROW = ["label", "config"]  # what makes a row; `label` is the method and what was changed, one for each config
 COLUMN = ["dataset", "protocol", "n", "stream"]  # what makes a column; `stream` is the kind of its order
-UNTRAINED = "untrained: the numbers mean nothing"
-LEGEND = (
-    "mAP ranks raw scores; centred and softmax rank the same scores after a per-image shift or softmax. "
-    "Bold is the best of a column; ± is the standard deviation over runs with other seeds or orders."
-)
+BY_NAME = "method"  # in place of a metric or a dataset to sort by
+AVERAGE = "average"
+SETTINGS = ("episodic", "online", "transductive")
+Cells = dict[tuple[Row, Column, str], Cell]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One configuration of a method."""
+class Wanted:
+    """What a reader wants to see of the runs."""
 
-    name: str  # as tables show it: the method, what was changed, and what else tells it from the next row
-    method: str
-    config: str  # the configuration's digest
-
-
-@dataclass(frozen=True)
-class Column:
-    """One protocol and kind of order, or (with an empty digest) the average over several."""
-
-    name: str
-    dataset: str
-    protocol: str
-    n: int
-    size: int | None  # images of the complete dataset; None: no record says
-    stream: str = SHUFFLED  # the kind of order: a mean over shuffles and sorted streams would be of neither
+    metrics: tuple[str, ...] = (*SCORES, SPEED)
+    sort: str = ""  # a metric, a dataset, `average` or `method`; empty: the first metric
+    baseline: str = "clip"
+    mixed: bool = False
 
     @property
-    def complete(self) -> bool:
-        return self.n == self.size
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        return KINDS if self.protocol else tuple(SCORES.values())  # an average speed would say nothing
+    def headings(self) -> dict[str, str]:
+        return {metric: HEADINGS.get(metric, metric) for metric in self.metrics}
 
 
-@dataclass(frozen=True)
-class Cell:
-    mean: float
-    deviation: float | None  # None: a single run
-    runs: int
-
-
-@dataclass(frozen=True)
-class Board:
-    """One backbone and prompt: methods × datasets."""
-
-    backbone: str
-    prompt: str
-    untrained: bool
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    cells: Mapping[tuple[Row, Column, str], Cell]  # the last: one of KINDS
-    notes: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return f"{self.backbone}{f' ({UNTRAINED})' if self.untrained else ''}, prompt '{self.prompt}'"
-
-    @property
-    def fields(self) -> list[tuple[Column, str]]:
-        """Every column with each of its kinds of number: what a wide table has side by side."""
-        return [(column, kind) for column in self.columns for kind in column.kinds]
-
-    def is_best(self, row: Row, column: Column, kind: str) -> bool:
-        """To the last digit shown. Among numbers that mean nothing there is no best, nor where one stands alone."""
-        cell = self.cells.get((row, column, kind))
-        if cell is None or self.untrained or kind == SPEED:
-            return False
-        if sum((other, column, kind) in self.cells for other in self.rows) == 1:
-            return False
-        return round(cell.mean, 2) == self._best[column, kind]
-
-    @cached_property
-    def _best(self) -> dict[tuple[Column, str], float]:
-        best: dict[tuple[Column, str], float] = {}
-        for (_, column, kind), cell in self.cells.items():
-            value = round(cell.mean, 2)
-            best[column, kind] = max(value, best.get((column, kind), value))
-        return best
-
-    def text(
-        self, row: Row, column: Column, kind: str, bold: Callable[[str], str] = str, plus_minus: str = " ± "
-    ) -> str:
-        cell = self.cells.get((row, column, kind))
-        if cell is None:
-            return "–"
-        if kind == SPEED:
-            return f"{cell.mean:,.0f}"
-        mean = f"{cell.mean:.2f}"
-        shown = bold(mean) if self.is_best(row, column, kind) else mean
-        return shown if cell.deviation is None else f"{shown}{plus_minus}{cell.deviation:.2f}"
-
-
-def boards(frame: pd.DataFrame) -> list[Board]:
+def boards(
+    frame: pd.DataFrame, wanted: Wanted | None = None, standings: Mapping[Key, Standings] | None = None
+) -> list[Board]:
     """A board for each backbone and prompt; untrained runs of a backbone have one of their own."""
+    wanted = _checked(frame, wanted or Wanted())
     frame = frame.assign(label=_labels(frame), stream=frame["order"].map(kind_of))
     rows = _rows(frame)
     grouped = frame.groupby(["backbone", "prompt", "untrained"], sort=True)
-    return [_board(str(b), str(p), bool(u), part, rows) for (b, p, u), part in grouped]
+    return [_board((str(b), str(p), bool(u)), part, rows, wanted, standings or {}) for (b, p, u), part in grouped]
 
 
 def images(n: int, size: int | None) -> str:
@@ -132,27 +67,70 @@ def images(n: int, size: int | None) -> str:
     return "" if n == size else f"{n:,} of {size:,}"
 
 
-def _board(backbone: str, prompt: str, untrained: bool, frame: pd.DataFrame, names: Mapping[Any, Row]) -> Board:
+def _checked(frame: pd.DataFrame, wanted: Wanted) -> Wanted:
+    """With the metric that is sorted by as the first: it is what ranks and differences are of."""
+    known = [name for name in frame.columns if pd.api.types.is_float_dtype(frame[name])]
+    for metric in wanted.metrics:
+        if metric not in known:
+            raise UnknownName("metric", metric, known, f"There are: {', '.join(known)}.")
+    places = sorted({*map(str, frame["dataset"]), AVERAGE, BY_NAME})
+    if wanted.sort in known:
+        return replace(wanted, metrics=tuple(dict.fromkeys((wanted.sort, *wanted.metrics))))
+    if wanted.sort and wanted.sort not in places:
+        listed = f"Sort by a metric ({', '.join(known)}), or by {', '.join(places)}."
+        raise UnknownName("column to sort by", wanted.sort, [*known, *places], listed)
+    return wanted
+
+
+def _board(
+    about: tuple[str, str, bool],
+    frame: pd.DataFrame,
+    names: Mapping[Any, Row],
+    wanted: Wanted,
+    standings: Mapping[Key, Standings],
+) -> Board:
+    backbone, prompt, untrained = about
     columns = _columns(frame)
     row_of = {key: replace(row, name=f"{row.name} (untrained)") if untrained else row for key, row in names.items()}
-    cells: dict[tuple[Row, Column, str], Cell] = {}
-    for key, part in frame.groupby([*ROW, *COLUMN]):
-        row, column = row_of[key[:2]], columns[key[2:]]
-        for metric, kind in SCORES.items():
-            _put(cells, (row, column, kind), _mean(part[metric]))
-        _put(cells, (row, column, SPEED), _median(part["images_per_s"]))
+    cells: Cells = {(row_of[key[:2]], columns[key[2:]], kind): cell for key, kind, cell in _cells(frame, wanted)}
     rows = sorted({row_of[key] for key in _distinct(frame, ROW)}, key=lambda row: row.name)
     shown = sorted(columns.values(), key=lambda column: column.name)
+    said = notes.notes(frame)
+    if wanted.mixed:
+        shown, cells, into = _mixed(shown, cells)
+        said += notes.mixed(into) if into else []
     average, over, why_not = _average(shown)
     if average is not None:
-        for row in rows:
-            for kind in average.kinds:
-                parts = [cells[row, column, kind].mean for column in over if (row, column, kind) in cells]
-                if len(parts) == len(over):  # an average over other datasets than the next row's would mislead
-                    cells[row, average, kind] = Cell(sum(parts) / len(parts), None, len(parts))
+        cells |= _averages(rows, average, over, cells)
         shown.append(average)
-    notes = [*_marks(shown, untrained), *why_not, *_notes(frame)]
-    return Board(backbone, prompt, untrained, tuple(shown), tuple(rows), cells, tuple(notes))
+    tested = {
+        (column, heading): standings[column.protocol, column.stream, metric]
+        for column in shown
+        for metric, heading in wanted.headings.items()
+        if (column.protocol, column.stream, metric) in standings
+    }
+    rows = _in_order(rows, shown, cells, wanted)
+    said = [*notes.marks(shown, untrained), *why_not, *said]
+    board = Board(
+        backbone, prompt, untrained, tuple(shown), tuple(rows), cells, (), wanted.metrics, wanted.baseline, tested
+    )
+    return replace(board, notes=(*said, *notes.statistics(board)), sentence=sentence(board))
+
+
+def _in_order(rows: Sequence[Row], columns: Sequence[Column], cells: Cells, wanted: Wanted) -> list[Row]:
+    """Best first; rows without a number last, and equal ones by name."""
+    if wanted.sort == BY_NAME:
+        return sorted(rows, key=lambda row: row.name)
+    heading = next(iter(wanted.headings.values()))
+    asked = [c for c in columns if wanted.sort in (c.dataset, c.name) or (wanted.sort == AVERAGE and not c.protocol)]
+    filled = {column: sum((row, column, heading) in cells for row in rows) for column in columns}
+    main = asked[0] if asked else max(columns, key=lambda column: (not column.protocol, filled[column]))
+
+    def place(row: Row) -> tuple[bool, float, str]:
+        cell = cells.get((row, main, heading))
+        return cell is None, 0.0 if cell is None else -cell.mean, row.name
+
+    return sorted(rows, key=place)
 
 
 # ------------------------------------------------------------------------------------------------------------ names
@@ -176,9 +154,12 @@ def _distinct(frame: pd.DataFrame, by: list[str]) -> list[tuple[Any, ...]]:
 def _rows(frame: pd.DataFrame) -> dict[Any, Row]:
     """The method, what was changed, and the config's digest where that does not tell two rows apart."""
     methods = dict(zip(frame["label"], frame["method"], strict=True))
+    told = zip(frame["config"], frame["setting"], strict=True)
+    settings = {config: setting if setting in SETTINGS else "unstated" for config, setting in told if setting}
     keys = _distinct(frame, ROW)
     names = _told_apart([label for label, _ in keys], [config for _, config in keys])
-    return {key: Row(name, methods[key[0]], key[1]) for key, name in zip(keys, names, strict=True)}
+    found = zip(keys, names, strict=True)
+    return {key: Row(name, methods[key[0]], key[1], settings.get(key[1], "")) for key, name in found}
 
 
 def _columns(frame: pd.DataFrame) -> dict[Any, Column]:
@@ -210,22 +191,16 @@ def _told_apart(names: Sequence[str], digests: Sequence[str]) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------- numbers
 
 
-def _put(cells: dict[tuple[Row, Column, str], Cell], key: tuple[Row, Column, str], cell: Cell | None) -> None:
-    if cell is not None:
-        cells[key] = cell
-
-
-def _mean(values: pd.Series[Any]) -> Cell | None:
-    values = values.dropna()
-    if values.empty:
-        return None
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
-    return Cell(float(values.mean()), deviation, len(values))
-
-
-def _median(values: pd.Series[Any]) -> Cell | None:
-    values = values.dropna()
-    return None if values.empty else Cell(float(values.median()), None, len(values))
+def _cells(frame: pd.DataFrame, wanted: Wanted) -> Iterator[tuple[tuple[Any, ...], str, Cell]]:
+    """Means over replicates; of speeds the median, which one busy moment does not move."""
+    grouped = frame.groupby([*ROW, *COLUMN])
+    for metric, heading in wanted.headings.items():
+        middle = "median" if metric == SPEED else "mean"
+        found = grouped[metric].agg([middle, "std", "count"])
+        for key, mean, deviation, count in found.itertuples(name=None):
+            if count:
+                spread = float(deviation) if count > 1 and metric != SPEED else None
+                yield key, heading, Cell(float(mean), spread, int(count))
 
 
 def _average(columns: Sequence[Column]) -> tuple[Column | None, list[Column], list[str]]:
@@ -240,55 +215,34 @@ def _average(columns: Sequence[Column]) -> tuple[Column | None, list[Column], li
     if len({column.dataset for column in complete}) < len(complete):
         return None, [], ["No average: a dataset that stands there under two protocols would count twice."]
     everything = len(complete) == len(columns)
-    name = "average" if everything else f"average of {len(complete)}"
+    name = AVERAGE if everything else f"{AVERAGE} of {len(complete)}"
     names = ", ".join(column.name for column in complete)
     said = [] if everything else [f"The average is over the complete columns: {names}."]
     return Column(name, dataset="", protocol="", n=0, size=None), complete, said
 
 
-# ------------------------------------------------------------------------------------------------------------ notes
+def _averages(rows: Sequence[Row], average: Column, over: Sequence[Column], cells: Cells) -> Cells:
+    made: Cells = {}
+    for kind in {kind for _, _, kind in cells} - {HEADINGS[SPEED]}:
+        for row in rows:
+            parts = [cell for column in over if (cell := cells.get((row, column, kind))) and not cell.mixed]
+            if len(parts) == len(over):  # an average over other datasets than the next row's would mislead
+                made[row, average, kind] = Cell(sum(part.mean for part in parts) / len(parts), None, len(parts))
+    return made
 
 
-def _marks(columns: Sequence[Column], untrained: bool) -> list[str]:
-    marks = ["The backbone is untrained: its numbers only show that the pipeline runs."] if untrained else []
-    measured = [column for column in columns if column.protocol]
-    if any(column.size is not None and not column.complete for column in measured):
-        marks.append("A column headed (n of N) saw n of the dataset's N images: compare within it only.")
-    if any(column.size is None for column in measured):
-        marks.append("A column headed (n=…) comes from records that don't say how many images the dataset has.")
-    return marks
-
-
-def _notes(frame: pd.DataFrame) -> list[str]:
-    counts = sorted(frame.groupby([*ROW, *COLUMN]).size().unique())
-    few, many = int(counts[0]), int(counts[-1])
-    notes = [f"{counted(few, 'run')} per cell." if few == many else f"{few} to {counted(many, 'run')} per cell."]
-    for dataset, protocols in frame.groupby("dataset")["protocol"].nunique().items():
-        if protocols > 1:
-            notes.append(f"{dataset}: {protocols} protocols, kept apart (ttabench show RUN has the parts).")
-    if bool(frame["mAP"].isna().any()):
-        notes.append("Where a run has a speed but no mAP, it is undefined: no image of its stream has a label.")
-    for label, states in frame.groupby("label")["code"].nunique().items():
-        if states > 1:
-            notes.append(f"{label}: {states} rows by other code, told apart by the digest of their config.")
-    notes += _mixed_versions(frame)
-    tags = sorted(set(frame["tag"]) - {"default"})
-    if tags:
-        notes.append(f"Hyper-parameters are the defaults except where the row says otherwise ({', '.join(tags)}).")
-    return notes
-
-
-def _mixed_versions(frame: pd.DataFrame) -> list[str]:
-    """Replicates stand in one cell whoever recorded them, but their spread is then not only that of seeds."""
-    found: dict[str, set[str]] = {}
-    cells = 0
-    for _, part in frame.groupby([*ROW, *COLUMN]):
-        mixed = {name: set(part[name]) for name in VERSIONS if part[name].nunique() > 1}
-        cells += bool(mixed)
-        for name, versions in mixed.items():
-            found.setdefault(name, set()).update(versions)
-    if not found:
-        return []
-    named = [f"{name} {', '.join(v or 'unknown' for v in sorted(versions))}" for name, versions in found.items()]
-    which = f"{counted(cells, 'cell')} with runs recorded by different versions ({'; '.join(named)})"
-    return [f"{which}: part of their ± may be the versions'."]
+def _mixed(columns: Sequence[Column], cells: Cells) -> tuple[list[Column], Cells, list[Column]]:
+    """One column for each dataset and kind of order: the protocol with the most numbers, its gaps filled from others.
+    The last returned are the columns that took something in."""
+    filled = {column: sum(c is column for _, c, _ in cells) for column in columns}
+    first = sorted(columns, key=lambda column: (-filled[column], -column.n, column.name))
+    kept: dict[tuple[str, str], Column] = {}
+    into: dict[Column, None] = {}
+    made: Cells = {}
+    for column in first:
+        target = kept.setdefault((column.dataset, column.stream), column)
+        for (row, where, kind), cell in cells.items():
+            if where == column and (row, target, kind) not in made:
+                made[row, target, kind] = replace(cell, mixed=column != target)
+                into |= {target: None} if column != target else {}
+    return [column for column in columns if column in kept.values()], made, list(into)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -12,40 +12,56 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tta_bench.report.board import KINDS, LEGEND, Board, Column, Row, boards
+from tta_bench.report.board import Board, Column, Row, Wanted, boards
 from tta_bench.report.formats import NO_RUNS
+from tta_bench.report.notes import legend
+from tta_bench.report.standings import Key, Standings
 from tta_bench.system.text import visible
 
-BEST = "bold green"
+BEST, CLOSE = "bold green", "green"
+BEST_MARK, CLOSE_MARK = "*", "~"  # in front of a number: seen without colours too
 BORDER = 3  # a column's padding and its right-hand line
 WORD = 12  # a longer word of a heading may be broken to save width
 
 
-def to_text(frame: pd.DataFrame, width: int = 100) -> str:
+def to_text(
+    frame: pd.DataFrame,
+    width: int = 100,
+    wanted: Wanted | None = None,
+    standings: Mapping[Key, Standings] | None = None,
+) -> str:
     """As a file would get it: no colours."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    for shown in to_console(frame, width):
+    for shown in to_console(frame, width, wanted, standings):
         console.print(shown)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
-def to_console(frame: pd.DataFrame, width: int) -> list[RenderableType]:
+def to_console(
+    frame: pd.DataFrame,
+    width: int,
+    wanted: Wanted | None = None,
+    standings: Mapping[Key, Standings] | None = None,
+) -> list[RenderableType]:
     """Rich renderables: all numbers of one dataset side by side, or for several datasets a table per kind of number.
 
     Everything is `Text`, never markup: names from records may hold what rich would read as a style or an emoji.
     """
     shown: list[RenderableType] = []
-    for board in boards(frame):
+    for board in boards(frame, wanted, standings) if len(frame) else []:
+        if board.sentence:
+            shown.append(Text(visible(board.sentence) + "\n"))
         if len(board.columns) == 1:
             (column,) = board.columns
-            fields = [(kind, column, kind) for kind in column.kinds]
+            fields = [(kind, column, kind) for kind in board.kinds_of(column)]
             shown += _tables(board, f"{column.name} with {board.title}", fields, width)
         else:
-            for kind in KINDS:
-                fields = [(column.name, column, kind) for column in board.columns if kind in column.kinds]
+            for kind in board.kinds:
+                fields = [(column.name, column, kind) for column in board.columns if kind in board.kinds_of(column)]
                 shown += _tables(board, f"{kind} with {board.title}", fields, width)
-        shown.append(Text(visible(" ".join([*board.notes, LEGEND])) + "\n"))
+        marks = legend(board, BEST_MARK, CLOSE_MARK)
+        shown.append(Text(visible(" ".join([*board.notes, marks])) + "\n"))
     return shown or [Text(NO_RUNS)]
 
 
@@ -75,6 +91,8 @@ def _tables(board: Board, title: str, fields: Sequence[tuple[str, Column, str]],
         _Laid(visible(heading), [_number(board, row, column, kind) for row in board.rows])
         for heading, column, kind in fields
     ]
+    if len(board.settings) > 1:
+        columns.insert(0, _Laid("setting", [Text(visible(row.setting or "–")) for row in board.rows]))
     # Long names of rows are folded, so that they leave at least the widest column its room.
     widest = max(column.least for column in columns)
     first = min(max(map(cell_len, ["method", *names])), max(8, width - 1 - BORDER - widest - BORDER))
@@ -87,9 +105,10 @@ def _tables(board: Board, title: str, fields: Sequence[tuple[str, Column, str]],
 
 
 def _number(board: Board, row: Row, column: Column, kind: str) -> Text:
-    text = Text(board.text(row, column, kind))
-    if board.is_best(row, column, kind):
-        text.stylize(BEST, 0, len(text.plain.split(" ")[0]))  # the mean, and not its deviation
+    text = Text(board.text(row, column, kind, lambda t: f"{BEST_MARK}{t}", lambda t: f"{CLOSE_MARK}{t}"))
+    style = {BEST_MARK: BEST, CLOSE_MARK: CLOSE}.get(text.plain[0])
+    if style:
+        text.stylize(style, 0, len(text.plain.split(" ")[0]))  # the mean, and not its deviation
     return text
 
 

@@ -8,6 +8,7 @@ resamples, and VERSION. Nothing there is worth keeping: what is missing or damag
 
 from __future__ import annotations
 
+import functools
 import io
 import zipfile
 from collections.abc import Callable
@@ -42,11 +43,16 @@ def resampled(run: RunRecord, metric: str = "mAP", resamples: int = 1000) -> Res
     kept = _read(file)
     if kept is None:
         scores, labels = records.load_in_dataset_order(run)
-        drawn = ImageResamples(len(scores), resamples, SEED)
+        drawn = _drawn(len(scores), resamples)
         kept = Resampled.of(SPACES[metric](scores), labels, drawn, ties_of(run))
         with suppress(StoreError):  # a folder that can't be written to costs time and nothing else
             _write(file, kept)
     return kept
+
+
+@functools.lru_cache(maxsize=1)  # the runs of a protocol come one after the other
+def _drawn(images: int, resamples: int) -> ImageResamples:
+    return ImageResamples(images, resamples, SEED)
 
 
 def _file(run: RunRecord, metric: str, resamples: int) -> Path:

@@ -15,8 +15,9 @@ import numpy as np
 from tta_bench import metrics
 from tta_bench.metrics import Labels
 from tta_bench.records import RunRecord, load_in_dataset_order
-from tta_bench.report.draws import SPACES, empty_of, ties_of
+from tta_bench.report.draws import SPACES
 from tta_bench.report.reproduction import AGREES, METRIC, Line
+from tta_bench.runs.soundness import empty_of, ties_of
 
 SPACE_WORDS = {"mAP_centered": "centred scores", "mAP_softmax": "softmax scores"}
 EMPTY_WORDS = {"skip": "classes without positives left out", "zero": "classes without positives count 0"}

@@ -1,4 +1,4 @@
-"""Boards and long form -> text in a format: markdown, csv, json, LaTeX, and a plain HTML table for notebooks.
+"""Boards and long form -> text in a format: markdown, csv, json, and a plain HTML table for notebooks.
 
 Names come from records, and records come from anywhere: everything is escaped for its format, and control characters
 are written out, so that a name can neither start a line nor steer a terminal.
@@ -9,27 +9,56 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from tta_bench.errors import UnknownName
-from tta_bench.report.board import LEGEND, Board, boards
+from tta_bench.features.orders import kind_of
+from tta_bench.report.board import Board, Wanted, boards
+from tta_bench.report.frame import HEADINGS
+from tta_bench.report.latex import LatexStyle, to_latex
+from tta_bench.report.notes import legend
+from tta_bench.report.standings import NONE, Key, Standings
 from tta_bench.system.text import visible
 
 NO_RUNS = "No runs."
+FORMATS = ("console", "md", "csv", "latex", "json")
+# Behind all others in csv and json, where there are statistics. `mark` is what tables show by bold and underlined.
+STATISTICS = {
+    "ranked_by": "object",
+    "rank": "Int64",
+    "rank_last": "Int64",
+    "mark": "object",
+    "low": "float64",
+    "high": "float64",
+    "baseline": "object",
+    **dict.fromkeys(("delta", "delta_low", "delta_high", "delta_p"), "float64"),
+}
 
 
-def render(frame: pd.DataFrame, format_: str, width: int = 100) -> str:
+def render(
+    frame: pd.DataFrame,
+    format_: str,
+    width: int = 100,
+    wanted: Wanted | None = None,
+    standings: Mapping[Key, Standings] | None = None,
+    style: LatexStyle | None = None,
+) -> str:
     """The long form as text. `width` counts for the console's tables only; those have no colours here."""
     if format_ not in FORMATS:
         raise UnknownName("format", format_, FORMATS, f"Choose one of {', '.join(FORMATS)}.")
     if format_ == "console":
         from tta_bench.report.console import to_text  # rich takes its time, and the other formats do without
 
-        return to_text(frame, width)
-    return RENDERINGS[format_](frame)
+        return to_text(frame, width, wanted, standings)
+    if format_ == "latex":
+        return to_latex(frame, wanted, standings, style)
+    if format_ == "md":
+        return to_markdown(frame, wanted, standings)
+    data = with_statistics(frame, boards(frame, wanted, standings)) if standings else frame
+    return to_csv(data) if format_ == "csv" else to_json(data)
 
 
 # ------------------------------------------------------------------------------------------------------- csv and json
@@ -39,6 +68,30 @@ def to_csv(frame: pd.DataFrame) -> str:
     text = {name: frame[name].map(_cell) for name in frame.columns if not _is_number(frame[name])}
     shown = frame.assign(**text).rename(columns=_cell)
     return str(shown.to_csv(index=False, lineterminator="\n"))
+
+
+def with_statistics(frame: pd.DataFrame, made: Sequence[Board]) -> pd.DataFrame:
+    """What the tables say of a run's cell in the main metric, in further columns; alike for all runs of a cell."""
+    said: dict[tuple[str, str, str], dict[str, object]] = {}
+    for board in made:
+        heading = HEADINGS.get(board.main, board.main)
+        for row in board.rows:
+            for column in board.columns:
+                found = board.standings.get((column, heading), NONE)
+                if row.config in found.intervals:
+                    best = board.is_best(row, column, heading)
+                    mark = "best" if best else "close" if board.is_close(row, column, heading) else ""
+                    delta = found.deltas.get(row.config)
+                    gain = (board.baseline, delta.value, delta.low, delta.high, delta.p_adjusted) if delta else ("",)
+                    values = (board.main, *found.ranks[row.config], mark, *found.intervals[row.config], *gain)
+                    said[row.config, column.protocol, column.stream] = dict(zip(STATISTICS, values, strict=False))
+    keys = zip(frame["config"], frame["protocol"], frame["order"].map(kind_of), strict=True)
+    rows = [said.get(key, {}) for key in keys]
+    more: dict[str, pd.Series[Any]] = {}
+    for name, kind in STATISTICS.items():
+        listed = [row.get(name, "" if kind == "object" else None) for row in rows]
+        more[name] = pd.Series(listed, index=frame.index, dtype=kind)
+    return frame.assign(**more)
 
 
 def _cell(text: object) -> str:
@@ -65,18 +118,29 @@ def json_text(content: Any) -> str:
 # ----------------------------------------------------------------------------------------------------------- markdown
 
 
-def to_markdown(frame: pd.DataFrame) -> str:
-    return "\n\n".join(map(_markdown_table, boards(frame))) + "\n" if len(frame) else f"{NO_RUNS}\n"
+def to_markdown(
+    frame: pd.DataFrame, wanted: Wanted | None = None, standings: Mapping[Key, Standings] | None = None
+) -> str:
+    if not len(frame):
+        return f"{NO_RUNS}\n"
+    return "\n\n".join(map(_markdown_table, boards(frame, wanted, standings))) + "\n"
 
 
 def _markdown_table(board: Board) -> str:
+    settings = ["setting"] if len(board.settings) > 1 else []
     heads = [markdown(f"{column.name} {kind}") for column, kind in board.fields]
-    lines = [f"### {markdown(board.title)}", "", "| method | " + " | ".join(heads) + " |"]
-    lines.append("|---|" + "---:|" * len(heads))
+    lines = [f"### {markdown(board.title)}", ""]
+    lines += [markdown(board.sentence), ""] if board.sentence else []
+    lines.append("| " + " | ".join(["method", *settings, *heads]) + " |")
+    lines.append("|---" * (1 + len(settings)) + "|" + "---:|" * len(heads))
     for row in board.rows:
-        cells = (board.text(row, column, kind, lambda t: f"**{t}**") for column, kind in board.fields)
-        lines.append(f"| {markdown(row.name)} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", markdown(" ".join([*board.notes, LEGEND]))])
+        names = [markdown(row.name), *(markdown(row.setting or "–") for _ in settings)]
+        cells = (
+            board.text(row, column, kind, lambda t: f"**{t}**", lambda t: f"<ins>{t}</ins>")
+            for column, kind in board.fields
+        )
+        lines.append(f"| {' | '.join([*names, *cells])} |")
+    return "\n".join([*lines, "", markdown(" ".join([*board.notes, legend(board)]))])
 
 
 def markdown(text: str) -> str:
@@ -86,62 +150,33 @@ def markdown(text: str) -> str:
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # within a word an underscore is only itself
 
 
-# -------------------------------------------------------------------------------------------------------------- LaTeX
-
-
-def to_latex(frame: pd.DataFrame) -> str:
-    """A booktabs table per board; needs \\usepackage{booktabs}."""
-    return "\n\n".join(map(_latex_table, boards(frame))) + "\n" if len(frame) else f"% {NO_RUNS}\n"
-
-
-def _latex_table(board: Board) -> str:
-    fields = board.fields
-    # The title is printed, and not only a comment: it names the backbone, and says so when that is untrained.
-    title = rf"\multicolumn{{{len(fields) + 1}}}{{l}}{{{latex(board.title)}}} \\"
-    heads = ["method", *(latex(f"{column.name} {kind}") for column, kind in fields)]
-    lines = [rf"\begin{{tabular}}{{l{'r' * len(fields)}}}", r"\toprule", title, r"\midrule"]
-    lines += [" & ".join(heads) + r" \\", r"\midrule"]
-    for row in board.rows:
-        cells = (board.text(row, column, kind, lambda t: rf"\textbf{{{t}}}", r" $\pm$ ") for column, kind in fields)
-        lines.append(" & ".join([latex(row.name), *(cell.replace("–", "--") for cell in cells)]) + r" \\")
-    comment = visible(" ".join([*board.notes, LEGEND])).replace("±", "+-")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", f"% {comment}"])
-
-
-def latex(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    escaped = "".join(special.get(c, rf"\{c}" if c in "&%$#_{}" else c) for c in visible(text))
-    return f"{{}}{escaped}" if escaped[:1] in ("[", "*") else escaped  # else the row break before it would take it
-
-
 # --------------------------------------------------------------------------------------------------------------- HTML
 
 
-def to_html(frame: pd.DataFrame) -> str:
+def to_html(frame: pd.DataFrame, wanted: Wanted | None = None, standings: Mapping[Key, Standings] | None = None) -> str:
     """A bare table per board, for notebooks."""
-    return "\n".join(map(_html_table, boards(frame))) if len(frame) else f"<p>{NO_RUNS}</p>"
+    if not len(frame):
+        return f"<p>{NO_RUNS}</p>"
+    return "\n".join(map(_html_table, boards(frame, wanted, standings)))
 
 
 def _html_table(board: Board) -> str:
-    heads = ["method", *(f"{column.name} {kind}" for column, kind in board.fields)]
-    lines = [f"<table>\n<caption>{html_text(board.title)}</caption>"]
+    settings = ["setting"] if len(board.settings) > 1 else []
+    heads = ["method", *settings, *(f"{column.name} {kind}" for column, kind in board.fields)]
+    lines = [f"<p>{html_text(board.sentence)}</p>"] if board.sentence else []
+    lines.append(f"<table>\n<caption>{html_text(board.title)}</caption>")
     lines.append("<thead><tr>" + "".join(f'<th scope="col">{html_text(head)}</th>' for head in heads) + "</tr></thead>")
     lines.append("<tbody>")
     for row in board.rows:
-        cells = (board.text(row, column, kind, lambda t: f"<b>{t}</b>") for column, kind in board.fields)
-        numbers = "".join(f"<td>{cell}</td>" for cell in cells)
-        lines.append(f'<tr><th scope="row">{html_text(row.name)}</th>{numbers}</tr>')
-    return "\n".join([*lines, "</tbody>\n</table>", f"<p>{html_text(' '.join([*board.notes, LEGEND]))}</p>"])
+        shown = [html_text(row.setting or "–") for _ in settings]
+        shown += [
+            board.text(row, column, kind, lambda t: f"<b>{t}</b>", lambda t: f"<u>{t}</u>")
+            for column, kind in board.fields
+        ]
+        cells = "".join(f"<td>{cell}</td>" for cell in shown)
+        lines.append(f'<tr><th scope="row">{html_text(row.name)}</th>{cells}</tr>')
+    return "\n".join([*lines, "</tbody>\n</table>", f"<p>{html_text(' '.join([*board.notes, legend(board)]))}</p>"])
 
 
 def html_text(text: str) -> str:
     return html.escape(visible(text))
-
-
-RENDERINGS: dict[str, Callable[[pd.DataFrame], str]] = {
-    "md": to_markdown,
-    "csv": to_csv,
-    "latex": to_latex,
-    "json": to_json,
-}
-FORMATS = ("console", *RENDERINGS)

@@ -10,21 +10,15 @@ from tta_bench.records import RunRecord
 from tta_bench.system.files import digest
 
 SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}  # metric -> its heading in tables
+SPEED = "images_per_s"
+HEADINGS = {**SCORES, SPEED: "img/s"}  # other metrics are headed by their names
+SHOWN_DIGITS = 12  # of an identity's digest
 VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
 AFTER = (
-    "images_per_s",
-    "tag",
-    "changes",
-    "protocol",
-    "config",
-    "run",
-    "dataset_size",
-    "untrained",
-    *VERSIONS,
-    "code",
-    "verified",
+    *(SPEED, "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code"),
+    *("setting", "status", "verified"),
 )
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
@@ -46,23 +40,25 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "seed": run.seed,
             "order": run.order,
             "n": run.n,
-            "images_per_s": run.speed.get("images_per_s"),
+            SPEED: run.speed.get(SPEED),
             "tag": run.tag,
             "changes": " ".join(f"{key}={value}" for key, value in run.changes.items()),
-            "protocol": run.protocol.digest[:12],
-            "config": run.config.digest[:12],
+            "protocol": run.protocol.digest[:SHOWN_DIGITS],
+            "config": run.config.digest[:SHOWN_DIGITS],
             "run": run.run_id,
             "dataset_size": run.dataset_size,
             "untrained": run.random_weights,
             **{name: run.provenance.get("versions", {}).get(name, "") for name in VERSIONS},
             "code": _code(run),
+            "setting": run.setting,
+            "status": run.status,
             "verified": run.verified,
         }
         for run in runs
     ]
     frame = pd.DataFrame(rows, columns=[*BEFORE, *others, *AFTER])
     undefined = [name for name in others if frame[name].dtype == object]  # None everywhere
-    numbers = dict.fromkeys([*SCORES, *undefined, "images_per_s"], "float64")
+    numbers = dict.fromkeys([*SCORES, *undefined, SPEED], "float64")
     # None would turn the column into floats, and a count of 5000.0 images looks odd in a csv.
     frame = frame.astype({**numbers, "dataset_size": "Int64", "untrained": "bool"})
     return frame.sort_values(ORDER, ignore_index=True)

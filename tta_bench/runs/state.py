@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tta_bench.interfaces import Method, keeps_state
+from tta_bench.interfaces import Method, keeps_state, storages
 
 
 class Started:
@@ -42,12 +42,18 @@ def load(method: Method, saved: dict[str, Any]) -> None:
     """Into a method that has just been started."""
     started = {name: vars(method).get(name) for name in saved["kept"]}
     method.load_state_dict(saved["state"])
+    replaced = {name: value for name, value in vars(method).items() if name not in started}
+    elsewhere = set(storages(replaced))  # memory that a tensor made since shares
     for name, tensor in started.items():
         now = vars(method).get(name)
-        if isinstance(tensor, Tensor) and isinstance(now, Tensor) and tensor.shape == now.shape:
+        if not isinstance(tensor, Tensor) or not isinstance(now, Tensor) or tensor.shape != now.shape:
+            continue
+        if elsewhere.intersection(storages(now)):
+            tensor.data = now
+        else:
             with torch.no_grad():
                 tensor.copy_(now)
-            setattr(method, name, tensor)
+        setattr(method, name, tensor)
 
 
 def can_be_loaded(checkpoint: io.BytesIO) -> bool:

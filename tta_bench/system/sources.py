@@ -26,6 +26,7 @@ NOT_FOLLOWED = tuple(
 )
 # From Python 3.12 on an f-string is many tokens; before, it is one.
 OPENS, CLOSES = ({getattr(token, f"FSTRING_{end}", None)} - {None} for end in ("START", "END"))
+TITLE = "title : ClassVar [ str ] ="  # a name in print, which no number depends on
 SILENT = (tokenize.ENCODING, tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER)
 
 
@@ -71,7 +72,8 @@ def _essence_of(module: str) -> str:
 
 
 def essence(content: bytes) -> str:
-    """Python source without comments, docstrings, blank lines and layout: a logical line per line, with its depth."""
+    """Python source without comments, docstrings, titles, blank lines and layout: a logical line per line, with its
+    depth."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     source = io.StringIO(content.decode(encoding), newline=None).read()
     lines: list[str] = []
@@ -83,8 +85,9 @@ def essence(content: bytes) -> str:
         elif kind == tokenize.DEDENT:
             depth -= 1
         elif kind == tokenize.NEWLINE:
-            if not only_text:  # a string that stands alone, as docstrings do
-                lines.append(f"{depth} {' '.join(words)}")
+            line = " ".join(words)
+            if not only_text and not line.startswith(TITLE):  # only text: a string that stands alone, as docstrings do
+                lines.append(f"{depth} {line}")
             words, only_text = [], True
         else:
             words.append(text)

@@ -1,0 +1,174 @@
+"""`ttabench leaderboard`: what the records say. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tta_bench import records
+from tta_bench.cli.options import Results, choice, complain, names
+from tta_bench.errors import UnknownName, UsageError
+from tta_bench.records import RunRecord
+from tta_bench.system import paths
+from tta_bench.system.files import write_atomically
+from tta_bench.system.text import counted, visible
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tta_bench.report.board import Wanted
+    from tta_bench.report.standings import Key, Standings
+
+FORMATS = ("console", "md", "csv", "latex", "json")
+CLIP = "clip"  # the baseline if nobody names another, whether it was run or not
+FILE_WIDTH = 100  # of the console's tables in a file
+Several = Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")]
+
+
+def leaderboard(
+    format_: Annotated[str, typer.Option("--format", help="console, md, csv, latex or json.")] = "console",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="mAP, mAP_centered, mAP_softmax, CF1, images_per_s …; repeat it, or put commas. "
+            "By default all three mAP and the speed, in LaTeX mAP."
+        ),
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(help="A metric, a dataset, `average` or `method`.", show_default="the first metric")
+    ] = "",
+    baseline: Annotated[str, typer.Option(help="The method that differences are to.")] = CLIP,
+    fast: Annotated[bool, typer.Option("--fast", help="No statistics: neither intervals, nor ranks, nor Δ.")] = False,
+    dataset: Several = None,
+    backbone: Several = None,
+    method: Several = None,
+    prompt: Several = None,
+    n: Annotated[list[str] | None, typer.Option("--n", help="Only runs of so many images.")] = None,
+    tag: Several = None,
+    protocol: Annotated[list[str] | None, typer.Option(help="Only these: the beginning of a digest.")] = None,
+    order: Several = None,
+    latest: Annotated[bool, typer.Option("--latest", help="Of runs alike in name, only the last.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Rows by code that was edited since, too.")] = False,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="One column per dataset: gaps filled from other protocols, and marked †.")
+    ] = False,
+    columns: Annotated[str, typer.Option(help="LaTeX: wide, or narrow for one of two columns.")] = "wide",
+    random_weights: Annotated[
+        bool, typer.Option("--random-weights", help="Show runs of untrained backbones as well.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file in place of the terminal.", metavar="FILE")
+    ] = None,
+    results: Results = None,
+) -> None:
+    """Tables of all runs, best first: methods × datasets, one per backbone and prompt."""
+    from tta_bench.report.board import Wanted
+    from tta_bench.report.selection import Selection
+
+    format_ = choice("--format", format_, FORMATS)
+    columns = choice("--columns", columns, ("wide", "narrow"))
+    options = {
+        "dataset": dataset,
+        "backbone": backbone,
+        "method": method,
+        "prompt": prompt,
+        "n": n,
+        "tag": tag,
+        "protocol": protocol,
+        "order": order,
+    }
+    asked = {name: names(values, f"--{name}") for name, values in options.items() if values}
+    runs, left_out = Selection(asked, latest, all_).of(_trained(_loaded(results), random_weights))
+    if left_out:
+        complain(f"{counted(left_out, 'run')} by code that was edited since left out (--all)")
+    if not runs:
+        raise UsageError(f"no runs in {results or paths.runs()}: `ttabench run --method clip` makes the first")
+    methods = {run.method for run in runs}
+    if baseline != CLIP and baseline not in methods:
+        raise UnknownName("baseline", baseline, methods, "No run of it is among these.")
+    by_default = Wanted(sort=sort, baseline=baseline, mixed=mixed)
+    metrics = tuple(names(metric, "--metric")) if metric else ("mAP",) if format_ == "latex" else by_default.metrics
+    text = _Text(runs, replace(by_default, metrics=metrics), fast, columns)
+    if output is None:
+        text.print(format_)
+    else:
+        write_atomically(output, text.rendered(format_, FILE_WIDTH).encode(errors="backslashreplace"))
+
+
+def show_grid(runs: list[RunRecord]) -> None:
+    """The table that a grid ends with: compact, and without statistics, which would keep the user waiting."""
+    from tta_bench.report.board import Wanted
+    from tta_bench.report.frame import SCORES
+
+    if len(runs) > 1:
+        print()
+        _Text(runs, Wanted(metrics=tuple(SCORES)), fast=True).print("console")
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Runs on their way to a reader."""
+
+    runs: list[RunRecord]
+    wanted: Wanted
+    fast: bool
+    columns: str = "wide"
+
+    def print(self, format_: str) -> None:
+        if format_ != "console":
+            print(self.rendered(format_, FILE_WIDTH).rstrip("\n"))
+            return
+        from rich.console import Console
+
+        from tta_bench.report.console import to_console
+
+        console = Console()
+        for part in to_console(self._frame, console.width, self.wanted, self._standings):
+            console.print(part)
+
+    def rendered(self, format_: str, width: int) -> str:
+        from tta_bench.report.formats import render
+        from tta_bench.report.latex import LatexStyle
+
+        style = LatexStyle(self.columns, _titles()) if format_ == "latex" else None
+        return render(self._frame, format_, width, self.wanted, self._standings, style)
+
+    @property
+    def _frame(self) -> DataFrame:
+        from tta_bench.report.frame import long_form
+
+        return long_form(self.runs)
+
+    @property
+    def _standings(self) -> dict[Key, Standings]:
+        if self.fast:
+            return {}
+        from tta_bench.report.standings import standings
+
+        return standings(self.runs, dict.fromkeys((self.wanted.sort, *self.wanted.metrics)), self.wanted.baseline)
+
+
+def _titles() -> dict[str, dict[str, str]]:
+    """The names in print of all plugins that are installed here, read without importing them."""
+    from tta_bench.plugins import KINDS, Registry, only_from_environment
+
+    plugins = Registry(only=only_from_environment()).plugins
+    return {kind: {p.name: p.title for p in plugins(kind) if p.title} for kind in KINDS}
+
+
+def _trained(runs: list[RunRecord], random_weights: bool) -> list[RunRecord]:
+    trained = [run for run in runs if random_weights or not run.random_weights]
+    if untrained := len(runs) - len(trained):
+        kind = "an untrained backbone" if untrained == 1 else "untrained backbones"
+        complain(f"{counted(untrained, 'run')} of {kind} left out (--random-weights)")
+    return trained
+
+
+def _loaded(results: Path | None) -> list[RunRecord]:
+    runs, problems = records.load_all(results or paths.runs())
+    for problem in problems:
+        complain(f"warning: {visible(problem)}")
+    return runs

@@ -1,0 +1,122 @@
+"""What has to be said below a board: what its columns are over, what stands apart, what its marks mean."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pandas as pd
+
+from tta_bench.report.cells import INTERVAL, MIXED, RANK, Board, Column
+from tta_bench.report.comparison import BASELINES
+from tta_bench.report.draws import SPACES
+from tta_bench.report.frame import SCORES, VERSIONS
+from tta_bench.system.text import counted
+
+CELL = [
+    "label",
+    "config",
+    "dataset",
+    "protocol",
+    "n",
+    "stream",
+]  # what makes a cell, in a frame with labels and streams
+
+CORRECTIONS = f"Holm against {' and '.join(BASELINES)}, Benjamini-Yekutieli between others"
+
+
+SPREAD = "±"
+
+
+def legend(board: Board, bold: str = "Bold", close: str = "underlined", without: Collection[str] = ()) -> str:
+    """What the marks mean; a layout that has neither bold nor underlined says what it has instead, and one that leaves
+    kinds of number out (or the SPREAD) names them in `without`."""
+    said = []
+    if {"mAP_centered", "mAP_softmax"} & set(board.metrics):
+        said.append(
+            "mAP ranks raw scores; centred and softmax rank the same scores after a per-image shift or softmax."
+        )
+    several = len(board.settings) > 1
+    best = "the best of a column and of each setting in it" if several else "the best of a column"
+    if board.tested:
+        best += f"; {close} is not significantly below the best{' of its setting' if several else ''}"
+        best += f" (p < 0.05; {CORRECTIONS})"
+    said.append(f"{bold} is {best}.")
+    shown = [kind for kind in board.kinds if kind not in without]
+    if RANK in shown:
+        said.append("Ranks are a range where rows can't be told apart, over all rows.")
+    if INTERVAL in shown:
+        said.append("95 % is an interval of the mean.")
+    if board.difference in shown:
+        said.append(f"Δ is the gain over {board.baseline} on the same images; ns: not significant (Holm).")
+    if SPREAD not in without and any(cell.deviation is not None for cell in board.cells.values()):
+        said.append("± is the standard deviation over runs with other seeds or orders.")
+    return " ".join(said)
+
+
+def marks(columns: Sequence[Column], untrained: bool) -> list[str]:
+    """What the names of columns and backbone say in short."""
+    said = ["The backbone is untrained: its numbers only show that the pipeline runs."] if untrained else []
+    measured = [column for column in columns if column.protocol]
+    if any(column.size is not None and not column.complete for column in measured):
+        said.append("A column headed (n of N) saw n of the dataset's N images: compare within it only.")
+    if any(column.size is None for column in measured):
+        said.append("A column headed (n=…) comes from records that don't say how many images the dataset has.")
+    return said
+
+
+def notes(frame: pd.DataFrame) -> list[str]:
+    counts = sorted(frame.groupby(CELL).size().unique())
+    few, many = int(counts[0]), int(counts[-1])
+    said = [f"{counted(few, 'run')} per cell." if few == many else f"{few} to {counted(many, 'run')} per cell."]
+    for dataset, protocols in frame.groupby("dataset")["protocol"].nunique().items():
+        if protocols > 1:
+            said.append(f"{dataset}: {protocols} protocols, kept apart (ttabench show RUN has the parts).")
+    if bool(frame["mAP"].isna().any()):
+        said.append("Where a run has a speed but no mAP, it is undefined: no image of its stream has a label.")
+    for label, states in frame.groupby("label")["code"].nunique().items():
+        if states > 1:
+            said.append(f"{label}: {states} rows by other code, told apart by the digest of their config.")
+    said += _mixed_versions(frame)
+    tags = sorted(set(frame["tag"]) - {"default"})
+    if tags:
+        said.append(f"Hyper-parameters are the defaults except where the row says otherwise ({', '.join(tags)}).")
+    return said
+
+
+def mixed(columns: Sequence[Column]) -> list[str]:
+    """Of columns that took in what belongs to others."""
+    names = ", ".join(column.name for column in columns)
+    return [f"{MIXED} is of another protocol than the rest of its column ({names}): not to be compared with it."]
+
+
+def _mixed_versions(frame: pd.DataFrame) -> list[str]:
+    """Replicates stand in one cell whoever recorded them, but their spread is then not only that of seeds."""
+    found: dict[str, set[str]] = {}
+    cells = 0
+    for _, part in frame.groupby(CELL):
+        apart = {name: set(part[name]) for name in VERSIONS if part[name].nunique() > 1}
+        cells += bool(apart)
+        for name, versions in apart.items():
+            found.setdefault(name, set()).update(versions)
+    if not found:
+        return []
+    named = [f"{name} {', '.join(v or 'unknown' for v in sorted(versions))}" for name, versions in found.items()]
+    which = f"{counted(cells, 'cell')} with runs recorded by different versions ({'; '.join(named)})"
+    return [f"{which}: part of their ± may be the versions'."]
+
+
+def statistics(board: Board) -> list[str]:
+    """What statistics are of, and what they leave out."""
+    if not board.standings:
+        return []
+    lost = dict.fromkeys(note for standings in board.standings.values() for note in standings.notes)
+    said = [f"Without statistics: {counted(len(lost), 'run')}, first {next(iter(lost))}."] if lost else []
+    without = [
+        metric for metric in board.metrics if metric not in SPACES and metric not in SCORES and "_per_s" not in metric
+    ]
+    if without:
+        said.append(f"No statistics for {', '.join(without)}: they are made for {', '.join(SPACES)}.")
+    lonely = not any(s.deltas for s in board.standings.values()) and board.baseline
+    if lonely and any(row.method not in BASELINES for row in board.rows):
+        said.append(f"No differences: no run of {board.baseline} with the same images, seeds and order.")
+    return said

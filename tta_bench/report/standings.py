@@ -1,0 +1,152 @@
+"""Runs -> how configurations stand to each other in a column of a table: intervals, ranks, differences to a baseline.
+
+All of it follows from the runs' scores, so it is kept in `$TTABENCH_HOME/statistics` under their digests: a second
+leaderboard reads no scores and compares nothing again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tta_bench.errors import StoreError
+from tta_bench.features.orders import kind_of
+from tta_bench.metrics.significance import LEVEL
+from tta_bench.records import SCORES, RunRecord
+from tta_bench.report import draws
+from tta_bench.report.comparison import BASELINES, Pair, ProtocolStatistics, by_protocol
+from tta_bench.report.frame import SHOWN_DIGITS
+from tta_bench.system import paths
+from tta_bench.system.files import digest, write_atomically
+
+VERSION = 1  # raised whenever the same scores would give other numbers, or they are kept in another form
+Key = tuple[str, str, str]  # protocol, kind of order and metric
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A configuration's gain over the baseline."""
+
+    value: float
+    low: float
+    high: float
+    p_adjusted: float
+
+    @property
+    def significant(self) -> bool:
+        return self.p_adjusted < LEVEL
+
+
+@dataclass(frozen=True)
+class Standings:
+    """The configurations of one protocol, kind of order and metric, by the digests that tables have."""
+
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    pairs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # the lower -> the higher -> adjusted p
+    deltas: Mapping[str, Delta] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def told_apart(self, config: str, other: str) -> bool | None:
+        """None: they were not compared."""
+        p = self.pairs.get(config, {}).get(other, self.pairs.get(other, {}).get(config))
+        return None if p is None else p < LEVEL
+
+    @cached_property
+    def ranks(self) -> dict[str, tuple[int, int]]:
+        """The best and the worst rank that may be a configuration's own: those that it can't be told from may be on
+        either side of it."""
+        above = {c: sum(p < LEVEL for p in self.pairs.get(c, {}).values()) for c in self.intervals}
+        below = dict.fromkeys(self.intervals, 0)
+        for higher in self.pairs.values():
+            for config, p in higher.items():
+                if config in below:
+                    below[config] += p < LEVEL
+        return {c: (1 + above[c], len(self.intervals) - below[c]) for c in self.intervals}
+
+
+NONE = Standings()
+
+
+def standings(runs: Iterable[RunRecord], metrics: Iterable[str], baseline: str) -> dict[Key, Standings]:
+    """For every protocol and kind of order; metrics that are no mAP have no statistics."""
+    wanted = [metric for metric in metrics if metric in draws.SPACES]
+    found: dict[Key, Standings] = {}
+    for group in by_protocol(run for run in runs if run.folder is not None):
+        for metric in wanted:
+            key = group[0].protocol.digest[:SHOWN_DIGITS], kind_of(group[0].order), metric
+            found[key] = _standings(group, metric, baseline)
+    return found
+
+
+def _standings(runs: Sequence[RunRecord], metric: str, baseline: str) -> Standings:
+    file = _file(runs, metric, baseline)
+    kept = None if file is None else _read(file)
+    if kept is not None:
+        return kept
+    try:
+        made = _compared(ProtocolStatistics(runs, metric), baseline)
+    except ValueError:  # one protocol, but other numbers of images or classes: no run of ours writes that
+        return Standings(notes=(f"protocol {runs[0].protocol.digest[:6]}: the runs' scores don't fit together",))
+    if file is not None and not made.notes:  # a lost file may come back
+        with suppress(StoreError):  # a folder that can't be written to costs time and nothing else
+            write_atomically(file, json.dumps(asdict(made)).encode())
+    return made
+
+
+def _compared(statistics: ProtocolStatistics, baseline: str) -> Standings:
+    pairs: dict[str, dict[str, float]] = {}
+    # What is said about a baseline has one p wherever it is said: that of the family that the difference is shown with.
+    families = [pair for name in dict.fromkeys((*BASELINES, baseline)) for pair in statistics.against(name)]
+    for pair in [*statistics.all_pairs(), *families]:
+        lower, higher = (pair.config, pair.baseline) if pair.estimate.value < 0 else (pair.baseline, pair.config)
+        pairs.setdefault(_short(lower), {})[_short(higher)] = pair.p_adjusted
+    return Standings(
+        {_short(config): (cell.estimate.low, cell.estimate.high) for config, cell in statistics.cells().items()},
+        pairs,
+        _deltas(statistics.against(baseline), statistics.runs),
+        tuple(statistics.notes),
+    )
+
+
+def _deltas(pairs: Sequence[Pair], runs: Mapping[str, RunRecord]) -> dict[str, Delta]:
+    """To one configuration of the baseline: that of which there are defaults, and the newest of these."""
+    facing = {pair.baseline for pair in pairs}
+    if not facing:
+        return {}
+    chosen = max(facing, key=lambda config: (not runs[config].changes, runs[config].created))
+    return {
+        _short(pair.config): Delta(pair.estimate.value, pair.estimate.low, pair.estimate.high, pair.p_adjusted)
+        for pair in pairs
+        if pair.baseline == chosen
+    }
+
+
+def _short(config: str) -> str:
+    return config[:SHOWN_DIGITS]
+
+
+# ----------------------------------------------------------------------------------------------------- kept on disk
+
+
+def _file(runs: Sequence[RunRecord], metric: str, baseline: str) -> Path | None:
+    """None: a record of version 0.1 does not say what its scores are."""
+    if not all(SCORES in run.files for run in runs):
+        return None
+    scores = sorted([run.run_id, run.files[SCORES], run.created] for run in runs)
+    parts = {"scores": scores, "metric": metric, "baseline": baseline, "versions": [VERSION, draws.VERSION]}
+    return paths.home() / "statistics" / f"{digest(parts)}.json"
+
+
+def _read(file: Path) -> Standings | None:
+    try:
+        content: dict[str, Any] = json.loads(file.read_bytes())
+        intervals = {config: (float(low), float(high)) for config, (low, high) in content["intervals"].items()}
+        deltas = {config: Delta(**delta) for config, delta in content["deltas"].items()}
+        return Standings(intervals, content["pairs"], deltas)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

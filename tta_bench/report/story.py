@@ -1,0 +1,121 @@
+"""Board -> one sentence: who leads in which score space, by how much, whether that is significant, and whether the
+methods that train and adapt nothing are beaten."""
+
+from __future__ import annotations
+
+from tta_bench.report.cells import Board, Column, Row
+from tta_bench.report.comparison import BASELINES
+from tta_bench.report.frame import HEADINGS, SCORES
+from tta_bench.report.standings import NONE
+from tta_bench.system.text import counted
+
+UNTESTED = "without statistics, so no difference is called significant"
+
+
+def sentence(board: Board) -> str:
+    """Empty where there is nothing to compare."""
+    measured = [column for column in board.columns if column.protocol]
+    headings = [HEADINGS[metric] for metric in board.metrics if metric in SCORES]
+    if board.untrained or len(board.rows) < 2 or not headings:
+        return ""
+    if len(measured) == 1:
+        (column,) = measured
+        parts = [_leader(board, column, heading) for heading in headings]
+        beaten = _beaten(board, column, headings[0])
+    else:
+        parts = [_leaders(board, measured, heading) for heading in headings]
+        beaten = _beaten_in(board, measured, headings[0])
+    told = "; ".join(part for part in parts if part)
+    if not told:
+        return ""
+    ends = [beaten] if beaten else []
+    ends += [] if board.tested else [UNTESTED]
+    return "; ".join([told, *ends]) + "."
+
+
+def _ranked(board: Board, column: Column, heading: str) -> list[tuple[float, Row]]:
+    """Best first; a number of another protocol takes no part."""
+    found = [(cell.mean, row) for row in board.rows if (cell := board.cells.get((row, column, heading)))]
+    own = [(mean, row) for mean, row in found if not board.cells[row, column, heading].mixed]
+    return sorted(own, key=lambda pair: (-pair[0], pair[1].name))
+
+
+def _named(board: Board, row: Row) -> str:
+    """With its setting where the rows have several: leading with the whole test set at hand is another thing."""
+    return f"{row.name} ({row.setting or 'setting unknown'})" if len(board.settings) > 1 else row.name
+
+
+def _leader(board: Board, column: Column, heading: str) -> str:
+    ranked = _ranked(board, column, heading)
+    if len(ranked) < 2:
+        return ""
+    (best, leader), (next_best, second) = ranked[:2]
+    if f"{best:.2f}" == f"{next_best:.2f}":
+        return f"{_named(board, leader)} and {_named(board, second)} are equal in {heading} with {best:.2f}"
+    apart = board.standings.get((column, heading), NONE).told_apart(second.config, leader.config)
+    said = {True: ", significantly", False: ", not significantly", None: ""}[apart]
+    gap = f"{best - next_best:.2f} above {_named(board, second)}{said}"
+    return f"{_named(board, leader)} leads in {heading} with {best:.2f}, {gap}"
+
+
+def _beaten(board: Board, column: Column, heading: str) -> str:
+    """Whether the best of the other methods is above each method that adapts nothing."""
+    ranked = _ranked(board, column, heading)
+    adapted = [(mean, row) for mean, row in ranked if row.method not in BASELINES]
+    if not adapted:
+        return ""
+    best, leader = adapted[0]
+    said = []
+    for mean, row in ranked:
+        if row.method not in BASELINES:
+            continue
+        apart = board.standings.get((column, heading), NONE).told_apart(row.config, leader.config)
+        how = {True: ", significantly", False: ", not significantly", None: ""}[apart]
+        how = f" by {leader.name} ({best - mean:.2f}{how})" if mean < best else ""
+        said.append(f"{row.name} is {'beaten' if mean < best else 'not beaten'}{how}")
+    return f"of the training-free baselines {' and '.join(said)} in {heading}" if said else ""
+
+
+# ------------------------------------------------------------------------------------------------- several datasets
+
+
+def _leaders(board: Board, columns: list[Column], heading: str) -> str:
+    """Who leads in how many columns, and by how much."""
+    wins: dict[Row, int] = {}
+    gaps: list[float] = []
+    significant = 0
+    for column in columns:
+        ranked = _ranked(board, column, heading)
+        if len(ranked) > 1:
+            (best, leader), (next_best, second) = ranked[:2]
+            apart = board.standings.get((column, heading), NONE).told_apart(second.config, leader.config)
+            wins[leader] = wins.get(leader, 0) + 1
+            gaps.append(best - next_best)
+            significant += apart is True
+    if not wins:
+        return ""
+    most_first = sorted(wins.items(), key=lambda win: (-win[1], win[0].name))
+    who = ", ".join(f"{_named(board, row)} in {count}" for row, count in most_first)
+    by = f"{min(gaps):.2f}" if len(gaps) == 1 else f"{min(gaps):.2f} to {max(gaps):.2f}"
+    said = f", {significant} of {len(gaps)} significantly" if board.tested else ""
+    return f"{heading} is led by {who} of {counted(len(gaps), 'column')}, by {by}{said}"
+
+
+def _beaten_in(board: Board, columns: list[Column], heading: str) -> str:
+    """In how many columns some method is significantly above each method that adapts nothing, or just above it."""
+    said = []
+    for baseline in BASELINES:
+        beaten = compared = 0
+        for column in columns:
+            ranked = _ranked(board, column, heading)
+            own = [(mean, row) for mean, row in ranked if row.method == baseline]
+            adapted = [(mean, row) for mean, row in ranked if row.method not in BASELINES]
+            if own and adapted:
+                (value, row), (best, leader) = own[0], adapted[0]
+                apart = board.standings.get((column, heading), NONE).told_apart(row.config, leader.config)
+                compared += 1
+                beaten += best > value and (apart is True or not board.tested)
+        if compared:
+            said.append(f"{baseline} in {beaten} of {compared}")
+    how = "significantly " if board.tested else ""
+    return f"training-free baselines {how}beaten in {heading}: {', '.join(said)}" if said else ""
