@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -19,6 +18,7 @@ from tta_bench.cli.options import (
     choice,
     complain,
     data_paths,
+    located,
     names,
     pairs,
     registry,
@@ -58,7 +58,11 @@ def run(
         ),
     ] = "photo",
     pack: Annotated[
-        Path | None, typer.Option(help="A feature pack in place of dataset and backbone.", metavar="FILE")
+        str | None,
+        typer.Option(
+            help="Features in place of dataset and backbone: a path, hf:ORG/REPO/FILE[@REVISION] or https://…#sha256=…",
+            metavar="PACK",
+        ),
     ] = None,
     seed: Annotated[
         list[str] | None,
@@ -136,7 +140,7 @@ def run(
         precision=choice("--precision", precision, ("fp32", "fp16", "bf16")),
         weights=weights,
         random_weights=random_weights,
-        pack=pack,
+        pack=None if pack is None else located(pack),
         empty_classes=cast("metrics.Empty", choice("--empty-classes", empty_classes, ("skip", "zero"))),
         ties=cast("metrics.Ties", choice("--ties", ties, ("threshold", "dataset"))),
     )
