@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tta_bench.records import RunRecord
 
 SEVERAL = "repeat it, or put commas"
+SINGLE_LABEL = {"top1": "top-1", "top5": "top-5", "ECE": "ECE"}  # metric -> its name in a line
 NO_LABELS = "mAP undefined: no image of the stream has a label"
 
 
@@ -209,6 +210,8 @@ def line(record: RunRecord, already: bool) -> str:
     value = record.metrics["mAP"]
     centred, softmax = record.metrics["mAP_centered"], record.metrics["mAP_softmax"]
     score = NO_LABELS if value is None else f"mAP {value:.2f} (centred {centred:.2f}, softmax {softmax:.2f})"
+    single = [f"{words} {record.metrics[name]:.2f}" for name, words in SINGLE_LABEL.items() if name in record.metrics]
+    score = ", ".join([*single, score])  # what single-label suites report goes first
     cost = "done before, nothing to do" if already else f"{record.speed['images_per_s']:,.0f} images/s"
     empty = int(record.metrics.get("classes_without_positives") or 0)
     treatment = {"skip": "left out", "zero": "counted as 0"}[record.protocol.parts["empty_classes"]]

@@ -27,7 +27,7 @@ from tta_bench.interfaces import (
     TextEncoder,
     ViewRecipe,
 )
-from tta_bench.metrics import AP_CONVENTIONS, along
+from tta_bench.metrics import AP_CONVENTIONS, along, single_label
 from tta_bench.records import Identity, RunRecord
 from tta_bench.runs import alarms, cost, hyperparameters, known
 from tta_bench.runs.guest_method import GuestMethod
@@ -283,6 +283,8 @@ class Run:
         by_index = np.argsort(self.stream.indices)  # so that no kind of ties depends on the stream's order
         ap = metrics.average_precision(scores[by_index], labels[by_index], spec.ties)
         summary = metrics.summary(scores[by_index], labels[by_index], spec.empty_classes, ap, spec.ties)
+        if self.stream.single_label:
+            summary |= single_label.summary(scores, labels)
         index = np.asarray(self.stream.indices, dtype=np.int64)
         scored = along.ScoredStream(scores, labels, index, spec.empty_classes, spec.ties)
         parts = along.summary(scored, self.stream.domains)
