@@ -52,8 +52,8 @@ class Folder(Photos):
         if layout is None:
             raise DataMissing(
                 f"folder: no {LABELS} in {folder}. Write --dataset folder:NAME for <data-root>/NAME or "
-                f"folder:/an/absolute/path; {LABELS} begins with image,CLASS,CLASS,… and has 1, 0 or -1 for each image. A "
-                "folder of images for each class will do as well"
+                f"folder:/an/absolute/path; {LABELS} begins with image,CLASS,CLASS,… and has 1, 0 or -1 for each "
+                "image. A folder of images for each class will do as well"
             )
         names = folder / _class_folders.NAMES
         guessed = (

@@ -85,6 +85,14 @@ def run(
         list[str] | None, typer.Option("--set", help="A hyper-parameter.", metavar="KEY=VALUE or METHOD.KEY=VALUE")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="Official values for a dataset, e.g. imagenet.")] = None,
+    protocol_preset: Annotated[
+        str | None,
+        typer.Option(
+            help="The protocol of another suite, where you say nothing else: tta-vlm-episodic, tta-vlm-online, ttabc, "
+            "mltta or purf.",
+            metavar="NAME",
+        ),
+    ] = None,
     recipe: Annotated[list[str] | None, typer.Option(help="Other views for a role.", metavar="ROLE=RECIPE")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     precision: Precision = "fp32",
@@ -127,6 +135,7 @@ def run(
     from tta_bench.features.options import EncodingOptions
     from tta_bench.runs import grid
     from tta_bench.runs.bench import Bench
+    from tta_bench.runs.presets import SHARED, ProtocolPreset
     from tta_bench.runs.spec import RunOptions
     from tta_bench.system.progress import Terminal
 
@@ -145,6 +154,10 @@ def run(
         empty_classes=cast("metrics.Empty", choice("--empty-classes", empty_classes, ("skip", "zero"))),
         ties=cast("metrics.Ties", choice("--ties", ties, ("threshold", "dataset"))),
     )
+    suite = None if protocol_preset is None else ProtocolPreset.named(protocol_preset)
+    if suite is not None:
+        shared = suite.fill(shared, [name for name in SHARED if _given(ctx, name)])
+        seed, order = seed or [str(suite.seed)], order or [suite.order]
     stored = cast("FeatureType", choice("--features", features, ("float16", "float32")))
     fence = None
     if plugin or step_timeout is not None:  # otherwise it comes with the first outside method: it imports torch
@@ -203,6 +216,12 @@ def _show_orders(done: list[RunRecord]) -> None:
 def _typed(ctx: typer.Context, option: str) -> bool:
     source = ctx.get_parameter_source(option)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def _given(ctx: typer.Context, option: str) -> bool:
+    """By the user, on the command line or in ttabench.toml."""
+    source = ctx.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"
 
 
 def line(record: RunRecord, already: bool) -> str:
