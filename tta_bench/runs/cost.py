@@ -25,15 +25,15 @@ class Weight(NamedTuple):
 
 @runtime_checkable
 class Remote(Protocol):
-    """A method whose state is in another process, where it is weighed."""
+    """A method whose state is in another process, where it is weighed. The name is one that no method has by chance."""
 
-    def weigh(self) -> Weight: ...
+    def weigh_in_its_process(self) -> Weight: ...
 
 
 def weigh(method: Method) -> Weight:
     """The method's state; nothing if it has none, or one that can't be put into a checkpoint."""
     if isinstance(method, Remote):
-        return method.weigh()
+        return method.weigh_in_its_process()
     try:
         state = method.state_dict()
     except Exception:  # said when a checkpoint is due, which a short run never reaches

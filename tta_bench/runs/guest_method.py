@@ -108,7 +108,7 @@ class GuestMethod(Method):
     def state_dict(self) -> State:
         return {"guest": self._session.call("save")["state"]}
 
-    def weigh(self) -> Weight:
+    def weigh_in_its_process(self) -> Weight:
         answer = self._session.call("weigh")
         return Weight(answer["digest"], answer["bytes"])
 
