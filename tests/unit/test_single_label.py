@@ -29,11 +29,11 @@ def test_equal_scores_go_to_the_lowest_class() -> None:
 
 
 def test_calibration_by_hand() -> None:
-    """Two classes and two bins: of three images with confidence 0.9 two are right, of one with 0.5 none is."""
+    """Two classes and two bins: of three images with confidence 0.9 two are right, and one with 0.5 is."""
     sure, even = np.log([0.9, 0.1]), np.log([0.5, 0.5])
     scores = np.stack([sure, sure, sure, even])
-    labels = np.eye(2, dtype=np.int8)[[0, 0, 1, 1]]
-    assert calibration_error(scores, labels, bins=2) == pytest.approx(100 * (abs(2 - 2.7) + abs(0 - 0.5)) / 4)
+    labels = np.eye(2, dtype=np.int8)[[0, 0, 1, 0]]
+    assert calibration_error(scores, labels, bins=2) == pytest.approx(100 * (abs(2 - 2.7) + abs(1 - 0.5)) / 4)
     assert calibration_error(scores + 7, labels, bins=2) == pytest.approx(30.0)  # an image's offset changes nothing
 
 
