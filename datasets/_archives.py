@@ -1,7 +1,7 @@
 """An official archive: what it is, and unpacking it so that a full disk costs nothing but time.
 
-A download becomes FILE only when it is complete and sound (`_fetch.py`). It is unpacked beside itself, and whole files
-are moved to their place: a dataset's folder never holds half a file.
+A download becomes FILE only when it is complete and sound (`system/fetching.py`). It is unpacked beside itself, and
+whole files are moved to their place: a dataset's folder never holds half a file.
 """
 
 from __future__ import annotations
@@ -19,21 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from tta_bench.errors import TTABenchError
+from tta_bench.system.fetching import CHUNK, Checksum, DownloadFailed, check_space
 from tta_bench.system.progress import Reporter
 
-CHUNK = 1 << 20  # the progress bar's unit: a MiB
-AGAIN = "the same command goes on from there"
 DEEPEST = 64  # folders of a member; official archives have 4
 UNUSABLE = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)  # names that no folder can hold together
 DAMAGE = (  # what reading a broken, encrypted or hostile archive raises
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, RuntimeError, ValueError),
 )
-
-
-class DownloadFailed(TTABenchError):
-    """A download did not succeed; the message says why and that the command can be repeated."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +58,9 @@ class Archive:
     def file_name(self) -> str:
         return self.url.rpartition("/")[2]
 
-
-def check_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise DownloadFailed(
-            f"{megabytes(needed)} are needed but the disk that holds {folder} has {megabytes(free)} left; "
-            f"make room and {AGAIN}"
-        )
-
-
-def megabytes(count: int | None) -> str:
-    return "an unknown size" if count is None else f"{count / 1e6:,.1f} MB"
+    @property
+    def checksum(self) -> Checksum | None:
+        return Checksum("md5", self.md5) if self.md5 else None
 
 
 # ---------------------------------------------------------------------------------------------------------- unpack

@@ -6,18 +6,17 @@ stopped.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
 
-from tta_bench.datasets._archives import AGAIN, Archive, DownloadFailed, unpack
-from tta_bench.datasets._fetch import fetch
+from tta_bench.datasets._archives import Archive, unpack
 from tta_bench.datasets._layout import Layout
 from tta_bench.downloads import DataStatus
 from tta_bench.errors import UsageError
+from tta_bench.system.fetching import DownloadFailed, fetch, writable
 from tta_bench.system.progress import Reporter
 
 
@@ -43,7 +42,7 @@ def get(layout: Layout, archives: Sequence[Archive], root: Path, reporter: Repor
         reporter.line(f"{layout.name} is in {before.where}, {before.images:,} images: nothing to do")
         return
     downloads = root / "downloads"
-    with _disk(downloads), _alone(downloads):
+    with writable(downloads), _alone(downloads):
         for archive in archives:
             if archive.only and (root / archive.into / archive.only).is_file():
                 continue
@@ -56,18 +55,6 @@ def get(layout: Layout, archives: Sequence[Archive], root: Path, reporter: Repor
             f"{layout.name} is unpacked in {root}, but has {after.images:,} images instead of {after.expected:,}"
         )
     reporter.line(f"{layout.name} is in {after.where}, {after.images:,} images")
-
-
-@contextmanager
-def _disk(folder: Path) -> Iterator[None]:
-    """A full or read-only disk in one line. Nothing that was downloaded is lost by it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DownloadFailed(f"no space left on the disk that holds {folder}; make room and {AGAIN}") from error
-        raise DownloadFailed(f"can't write {error.filename or folder}: {error.strerror or error}") from error
 
 
 @contextmanager

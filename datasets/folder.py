@@ -6,6 +6,8 @@ labels.csv, in UTF-8: a header `image,CLASS,CLASS,…` and a line for each image
     image,dog,potted plant
     a.jpg,1,0
     more/b.png,0,-1
+
+Without a labels.csv, a folder for each class as ImageNet has them is read too (`_class_folders.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from tta_bench import hookimpl
+from tta_bench.datasets import _class_folders
 from tta_bench.datasets._photos import Photos
 from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, DataMissing, UsageError
@@ -32,7 +35,8 @@ VALUES = {"1": 1, "0": 0, "-1": -1}
 
 
 class Folder(Photos):
-    """Every image that labels.csv lists, in its order; those without a positive label too."""
+    """Every image that labels.csv lists, in its order, those without a positive label too; or those of all classes'
+    folders."""
 
     name: ClassVar[str] = "folder"
 
@@ -41,14 +45,28 @@ class Folder(Photos):
         """`variant` names the folder; without one it is the data root itself."""
         _check_spelling(variant)
         folder = root if variant == "default" else root / Path(variant).expanduser()
-        if not (folder / LABELS).is_file():
+        if (folder / LABELS).is_file():
+            class_names, images, rows = _read(folder / LABELS)
+            return cls(class_names, images, _files(folder, images), np.array(rows, np.int8), [folder / LABELS])
+        layout = _class_folders.read(folder) if folder.is_dir() else None
+        if layout is None:
             raise DataMissing(
                 f"folder: no {LABELS} in {folder}. Write --dataset folder:NAME for <data-root>/NAME or "
-                f"folder:/an/absolute/path; {LABELS} begins with image,CLASS,CLASS,… and has 1, 0 or -1 for each image"
+                f"folder:/an/absolute/path; {LABELS} begins with image,CLASS,CLASS,… and has 1, 0 or -1 for each "
+                "image. A folder of images for each class will do as well"
             )
-        class_names, images, rows = _read(folder / LABELS)
-        files = [folder / image for image in images]
-        return cls(class_names, images, files, np.array(rows, np.int8), [folder / LABELS])
+        names = folder / _class_folders.NAMES
+        guessed = (
+            f"folder: no {LABELS} in {folder}, so each of its {len(layout.class_names)} folders is taken as a class"
+        )
+        return cls(
+            layout.class_names,
+            layout.images,
+            _files(folder, layout.images),
+            layout.labels,
+            [names, folder],
+            warnings=[] if names.is_file() else [guessed],
+        )
 
     def contents(self, sizes: Sequence[int]) -> Sequence[object]:
         """Every file is read: nobody has published a checksum, and uncompressed pictures are all of one size."""
@@ -56,17 +74,22 @@ class Folder(Photos):
 
     @classmethod
     def status(cls, root: Path) -> list[DataStatus]:
-        """One entry for each folder below `root` that has a labels.csv, and for `root` itself if it has one."""
-        files = [file for file in (root / LABELS, *sorted(root.glob(f"*/{LABELS}"))) if file.is_file()]
-        names = [cls.name if file.parent == root else f"{cls.name}:{file.parent.name}" for file in files]
+        """One entry for each folder below `root` that has a labels.csv or a classnames.txt, and for `root` itself."""
+        marks = [(place, mark) for place in ("", "*/") for mark in (LABELS, _class_folders.NAMES)]
+        files = [file for place, mark in marks for file in sorted(root.glob(f"{place}{mark}")) if file.is_file()]
+        folders = {file.parent: file for file in reversed(files)}  # a labels.csv goes before a classnames.txt
         return [
-            DataStatus(name, True, str(file.parent), _count_lines(file), None, "")
-            for name, file in zip(names, files, strict=True)
+            DataStatus(
+                cls.name if folder == root else f"{cls.name}:{folder.name}", True, str(folder), _count(file), None, ""
+            )
+            for folder, file in sorted(folders.items())
         ]
 
     @classmethod
     def download(cls, root: Path, reporter: Reporter) -> None:
-        raise UsageError(f"{cls.name} is for your own images: put them below {root} with a {LABELS}")
+        raise UsageError(
+            f"{cls.name} is for your own images: put them below {root} with a {LABELS}, or a folder for each class"
+        )
 
 
 def _check_spelling(variant: str) -> None:
@@ -93,7 +116,15 @@ def _digest(file: Path) -> str:
         raise BadData(f"{file}: can't be read: {error.strerror or error}") from error
 
 
-def _count_lines(file: Path) -> int:
+def _files(folder: Path, images: Sequence[str]) -> list[Path]:
+    return [folder / image for image in images]
+
+
+def _count(file: Path) -> int:
+    """Images that a labels.csv lists, or that lie in the folders beside a classnames.txt."""
+    if file.name != LABELS:
+        layout = _class_folders.read(file.parent)
+        return len(layout.images) if layout else 0
     with file.open("rb") as lines:
         return max(0, sum(bool(line.strip()) for line in lines) - 1)
 

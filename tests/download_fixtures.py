@@ -30,7 +30,8 @@ class Host:
     no_length: bool = False
     error: int | None = None
     errors: int = 10**6  # how many times it answers with that
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)  # with every answer that has a file
+    asked: list[tuple[str, str | None]] = field(default_factory=list)  # GETs, with their ranges
 
     def archive(self, name: str, **more: Any) -> Archive:
         return Archive(f"{self.url}/{name}", **more)
@@ -46,10 +47,19 @@ def serve() -> Iterator[Host]:
             wanted = self.headers.get("Range")
             host.asked.append((self.path, wanted))
             assert len(host.asked) < 20, "the client does not give up"
+            self.answer(wanted)
+
+        def do_HEAD(self) -> None:
+            self.answer(None, with_body=False)
+
+        def answer(self, wanted: str | None, with_body: bool = True) -> None:
             content = host.files.get(self.path.lstrip("/"))
             if content is None or (host.error and host.errors > 0):
                 host.errors -= 1
-                self.send_error(404 if content is None else host.error or 500)
+                self.send_response(404 if content is None else host.error or 500)
+                self.send_header("X-Error-Code", "EntryNotFound" if content is None else "")  # as the hub does
+                self.send_header("Content-Length", "0")
+                self.end_headers()
                 return
             total = len(content) + host.claim_more
             start = 0
@@ -66,7 +76,11 @@ def serve() -> Iterator[Host]:
                 self.send_response(200)
             if not host.no_length:
                 self.send_header("Content-Length", str(total - start))
+            for name, value in host.headers.items():
+                self.send_header(name, value)
             self.end_headers()
+            if not with_body:
+                return
             body = content[start:]
             if host.break_after is not None and host.breaks > 0:
                 host.breaks -= 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tta_bench import records
 from tta_bench.errors import UsageError
+from tta_bench.features.pack_addresses import locate
 from tta_bench.records import Results, RunRecord
 from tta_bench.runs import grid as grids
 from tta_bench.runs.bench import Bench
@@ -46,7 +47,7 @@ def run(
         settings: hyper-parameters that differ from the defaults.
         preset: published hyper-parameters by name.
         recipes: other views for a role, e.g. {"views": "plain63"}.
-        pack: a feature pack in place of dataset and backbone.
+        pack: a feature pack in place of dataset and backbone: a path, or an address as docs/packs.md has them.
         bench: what several calls are to share (folders, device, loaded backbones); a new one by default.
         force: run again even if the record is there.
 
@@ -58,6 +59,7 @@ def run(
         >>> record.scores().shape
         (20, 24)
     """
+    bench = Bench() if bench is None else bench
     spec = RunSpec(
         method=method,
         dataset=dataset,
@@ -69,9 +71,9 @@ def run(
         settings=settings or {},
         preset=preset,
         recipes=recipes or {},
-        pack=_pack(pack, dataset, backbone),
+        pack=_pack(pack, dataset, backbone, bench),
     )
-    return (Bench() if bench is None else bench).run(spec, force).record
+    return bench.run(spec, force).record
 
 
 def grid(
@@ -118,7 +120,7 @@ def grid(
         settings=settings or {},
         preset=preset,
         recipes=recipes or {},
-        pack=_pack(pack, images[0], encoders[0]),
+        pack=_pack(pack, images[0], encoders[0], bench),
     )
     cells = grids.plan(bench, named, images, encoders, _several(seeds, "seed"), shared, _several(order, "order"))
     done = list(grids.execute(bench, cells, force, lenient=named == [grids.ALL]))
@@ -153,10 +155,10 @@ def _several(given: Any, what: str) -> list[Any]:
     return [thing for i, thing in enumerate(found) if not any(thing is other or thing == other for other in found[:i])]
 
 
-def _pack(pack: Path | str | None, dataset: object, backbone: object) -> Path | None:
+def _pack(pack: Path | str | None, dataset: object, backbone: object, bench: Bench) -> Path | None:
     """A pack stands for dataset and backbone: one of these beside it would be ignored in silence."""
     if pack is None:
         return None
     if (dataset, backbone) != ("scenes", "tiny"):
         raise UsageError(f"{pack} stands for a dataset and a backbone: don't name others beside it")
-    return Path(pack).expanduser()
+    return locate(pack, bench.home, bench.reporter)

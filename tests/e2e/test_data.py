@@ -174,9 +174,10 @@ def test_status_imports_nothing_heavy(root: Path) -> None:
 
 
 def test_get_creates_the_root(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tta_bench.datasets import _fetch, voc
+    from tta_bench.datasets import voc
+    from tta_bench.system import fetching
 
-    monkeypatch.setattr(_fetch, "PAUSE", 0.0)
+    monkeypatch.setattr(fetching, "PAUSE", 0.0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with serve() as host:
         monkeypatch.setattr(voc.VOC2007Test, "archives", (host.archive("none.tar"),))

@@ -118,12 +118,17 @@ class Prompts:
         return context.sum(0).pow(3).expand(len(class_names), 3)
 
 
+def sent(message: dict[str, Any]) -> dict[str, Any]:
+    """As it arrives in another process: no graph leads back."""
+    return {key: value.detach().clone() if isinstance(value, Tensor) else value for key, value in message.items()}
+
+
 def remote() -> tuple[Desk, RemotePrompts]:
     text = torch.eye(2, 3)
     desk = Desk(Task(["a", "b"], text, text[:, None], 1.0, prompts=Prompts()))
 
     def ask(what: str, **question: Any) -> dict[str, Any]:
-        return desk.answer(what, **question)
+        return sent(desk.answer(what, **sent(question)))
 
     return desk, RemotePrompts(ask)
 
@@ -148,9 +153,8 @@ def test_graphs_go_when_nobody_can_ask_for_them() -> None:
 def test_second_derivatives_are_an_error() -> None:
     _, prompts = remote()
     context = prompts.init_context("").requires_grad_()
-    (first,) = torch.autograd.grad(prompts.encode_context(context, ["a"]).sum(), context, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()  # type: ignore[no-untyped-call]
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        torch.autograd.grad(prompts.encode_context(context, ["a"]).sum(), context, create_graph=True)
 
 
 # ------------------------------------------------------------------------------------------------------------- settings

@@ -18,8 +18,9 @@ from safetensors.torch import save_file
 
 from tta_bench.backbones._weight_files import read_weights
 from tta_bench.backbones.tiny import WEIGHTS, Tiny
-from tta_bench.datasets._archives import Archive, DownloadFailed, unpack
+from tta_bench.datasets._archives import Archive, unpack
 from tta_bench.errors import BadData
+from tta_bench.system.fetching import DownloadFailed
 from tta_bench.system.progress import Silent
 
 

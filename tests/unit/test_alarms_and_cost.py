@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from tta_bench.errors import BadData
 from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.plugins import Registry
 from tta_bench.runs import alarms, cost
 from tta_bench.runs.bench import Bench, RunSpec
 from tta_bench.system import published
@@ -83,6 +84,12 @@ def test_states_are_told_apart_by_content() -> None:
     assert digest(None) == ""
     assert digest(torch.ones(2)) == digest(torch.ones(2))
     assert digest(torch.ones(2)) != digest(torch.zeros(2))
+
+
+@pytest.mark.parametrize("name", Registry().names("methods"))
+def test_no_method_is_taken_for_one_of_another_process(name: str) -> None:
+    """Told by a member's name alone: `mta` has one that is called `weigh`."""
+    assert not isinstance(Registry().method(name)(), cost.Remote)
 
 
 @pytest.mark.parametrize(("learns", "notes"), [(True, 0), (False, 1)])

@@ -16,14 +16,15 @@ import pytest
 
 from tests.dataset_fixtures import COCO_IMAGES, VOC_IMAGES, make_coco, make_voc
 from tests.download_fixtures import Host, md5, serve, tar_of, zip_of
-from tta_bench.datasets import _fetch
-from tta_bench.datasets._archives import Archive, DownloadFailed
+from tta_bench.datasets._archives import Archive
 from tta_bench.datasets._download import get
 from tta_bench.datasets._layout import VOC2007
 from tta_bench.datasets._photos import OfficialPhotos
 from tta_bench.datasets.coco import COCO2017Val
 from tta_bench.datasets.voc import VOC2007Test
 from tta_bench.interfaces import Downloadable
+from tta_bench.system import fetching
+from tta_bench.system.fetching import DownloadFailed
 from tta_bench.system.progress import Silent
 
 # ---------------------------------------------------------------------------------------------------------- server
@@ -32,7 +33,7 @@ from tta_bench.system.progress import Silent
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(_fetch, "PAUSE", 0.0)
+    monkeypatch.setattr(fetching, "PAUSE", 0.0)
     with serve() as host:
         yield host
 
@@ -131,11 +132,11 @@ def test_a_server_that_always_breaks_off_is_left_alone_and_the_next_command_resu
     with pytest.raises(DownloadFailed, match=r"voc.tar: the connection broke off .*the same command goes on") as caught:
         fetch_voc(offer, root)
     assert "\n" not in str(caught.value)
-    assert len(offer.asked) == _fetch.ATTEMPTS
-    assert part_of(root).stat().st_size == 100 * _fetch.ATTEMPTS
+    assert len(offer.asked) == fetching.ATTEMPTS
+    assert part_of(root).stat().st_size == 100 * fetching.ATTEMPTS
     offer.break_after = None
     fetch_voc(offer, root)
-    assert offer.asked[-1][1] == f"bytes={100 * _fetch.ATTEMPTS}-"
+    assert offer.asked[-1][1] == f"bytes={100 * fetching.ATTEMPTS}-"
     assert is_complete(VOC2007Test, root)
 
 
@@ -158,13 +159,13 @@ def test_a_length_that_is_too_long_from_a_server_without_ranges(offer: Host, roo
     offer.claim_more, offer.ignore_range = 1000, True
     with pytest.raises(DownloadFailed, match="broke off"):
         fetch_voc(offer, root)
-    assert len(offer.asked) == _fetch.ATTEMPTS
+    assert len(offer.asked) == fetching.ATTEMPTS
 
 
 def test_a_length_that_is_too_short(offer: Host, root: Path) -> None:
     offer.claim_more = -1000
     with pytest.raises(
-        DownloadFailed, match=r"not the official file \(md5 differs\); the same command downloads it anew"
+        DownloadFailed, match=r"not the file that was meant \(md5 differs\); the same command downloads it anew"
     ):
         fetch_voc(offer, root)
     assert not part_of(root).exists()

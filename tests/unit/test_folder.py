@@ -145,3 +145,61 @@ def test_a_truncated_photo_is_named(tmp_path: Path) -> None:
     file = photo(place / "a.jpg", "truncated")
     with pytest.raises(BadData, match=str(file)):
         Folder.open(place)[0].load()
+
+
+# ----------------------------------------------------------------------------------------- a folder for each class
+
+
+def make_classes(folder: Path, *classes: str) -> Path:
+    for number, name in enumerate(classes):
+        for image in range(number + 1):
+            photo(folder / name / f"{image}.JPEG")
+    return folder
+
+
+def test_a_folder_for_each_class(tmp_path: Path) -> None:
+    place = make_classes(tmp_path, "tabby_cat", "dog")
+    (place / "dog" / "notes.txt").write_text("no image")
+    photo(place / ".cache" / "a.jpg")
+    dataset = Folder.open(place)
+    assert dataset.class_names == ("dog", "tabby cat")
+    assert dataset.ids == ["dog/0.JPEG", "dog/1.JPEG", "tabby_cat/0.JPEG"]
+    assert dataset.labels.tolist() == [[1, 0], [1, 0], [0, 1]]
+    assert "each of its 2 folders is taken as a class" in dataset.warnings[0]
+    assert place in dataset.sources  # a new class is noticed
+
+
+def test_class_names_and_their_order_are_those_of_the_list(tmp_path: Path) -> None:
+    place = make_classes(tmp_path, "n01440764", "n01443537")
+    (place / "classnames.txt").write_text("n01443537 goldfish\nn01484850 great white shark\nn01440764 tench\n")
+    dataset = Folder.open(place)
+    assert dataset.class_names == ("goldfish", "tench")  # as ImageNet-A has some of the 1,000
+    assert dataset.labels.tolist() == [[1, 0], [1, 0], [0, 1]]
+    assert dataset.warnings == ()
+    assert [(s.dataset, s.images) for s in Folder.status(tmp_path)] == [("folder", 3)]
+    assert [(s.dataset, s.images) for s in Folder.status(tmp_path.parent) if s.where == str(place)] == [
+        (f"folder:{tmp_path.name}", 3)
+    ]
+
+
+def test_a_labels_file_goes_before_class_folders(tmp_path: Path) -> None:
+    place = make_classes(make_folder(tmp_path), "zebra")
+    assert Folder.open(place).class_names == ("dog", "potted plant")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, r"'n01440764' is no word for a prompt; put a classnames\.txt there"),
+        ("n01440764 tench\n", "classnames.txt: 1 folder without a name, the first is n01443537"),
+        ("n01440764\n", "line 1: a folder and its class's name are wanted"),
+        ("n01440764 tench\nn01440764 fish\n", "line 2: n01440764 is there twice"),
+        ("n01440764 tench\nn01443537 tench\n", "the class tench is there twice"),
+    ],
+)
+def test_bad_class_names(tmp_path: Path, content: str | None, complaint: str) -> None:
+    place = make_classes(tmp_path, "n01440764", "n01443537")
+    if content is not None:
+        (place / "classnames.txt").write_text(content)
+    with pytest.raises(BadData, match=complaint):
+        Folder.open(place)

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from tests.download_fixtures import Host, md5, serve
-from tta_bench.datasets import _fetch
-from tta_bench.datasets._archives import Archive, DownloadFailed
-from tta_bench.datasets._fetch import fetch
+from tta_bench.datasets._archives import Archive
 from tta_bench.datasets.coco import COCO2014Val, COCO2017Val
 from tta_bench.datasets.nuswide import NUSWideTest
 from tta_bench.datasets.voc import VOC2007Test, VOC2012Val
+from tta_bench.system import fetching
+from tta_bench.system.fetching import DownloadFailed, fetch
 from tta_bench.system.progress import Silent
 
 CONTENT = bytes(range(256)) * 40
@@ -29,7 +29,7 @@ NAME = "voc.tar"
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(_fetch, "PAUSE", 0.0)
+    monkeypatch.setattr(fetching, "PAUSE", 0.0)
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def closed_port() -> int:
 
 
 def test_a_slow_host_has_a_minute_and_some_more_tries() -> None:
-    assert _fetch.TIMEOUT == 60
-    assert _fetch.ATTEMPTS >= 3
+    assert fetching.TIMEOUT == 60
+    assert fetching.ATTEMPTS >= 3
 
 
 def test_a_busy_host_is_asked_again(official: Host, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_busy_host_is_asked_again(official: Host, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("code", "advice", "asked"),
-    [(404, "it may have moved", 1), (403, "try again later", 1), (500, "later", _fetch.ATTEMPTS)],
+    [(404, "it may have moved", 1), (403, "try again later", 1), (500, "later", fetching.ATTEMPTS)],
 )
 def test_errors_of_the_server(official: Host, tmp_path: Path, code: int, advice: str, asked: int) -> None:
     official.error = code
@@ -96,12 +96,12 @@ def test_nobody_there(closed_port: int, tmp_path: Path) -> None:
     reporter = Silent()
     with pytest.raises(DownloadFailed, match=r"no connection \(.*refused.*once there is one, the same command goes on"):
         fetch(Archive(f"http://127.0.0.1:{closed_port}/{NAME}"), tmp_path, reporter)
-    assert len(reporter.lines) == _fetch.ATTEMPTS - 1
+    assert len(reporter.lines) == fetching.ATTEMPTS - 1
     assert time.monotonic() - began < 5
 
 
 def test_a_host_that_falls_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fetch, "TIMEOUT", 0.05)
+    monkeypatch.setattr(fetching, "TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, never answers
         mute = Archive(f"http://127.0.0.1:{silent.getsockname()[1]}/{NAME}")
         with pytest.raises(DownloadFailed, match=r"no connection \(timed out\)"):
@@ -117,11 +117,11 @@ def test_a_mirror_is_asked_only_when_the_official_host_fails(official: Host, mir
 
 
 def test_a_silent_host_gives_way_to_the_mirror(mirror: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fetch, "TIMEOUT", 0.1)
+    monkeypatch.setattr(fetching, "TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         gone = Host(f"http://127.0.0.1:{silent.getsockname()[1]}")
         lines = fetched(archive(gone, mirror), tmp_path)
-    assert sum("timed out" in line for line in lines) == _fetch.ATTEMPTS
+    assert sum("timed out" in line for line in lines) == fetching.ATTEMPTS
     assert any(f"trying the mirror {mirror.url}/{NAME}" in line for line in lines)
 
 
@@ -134,7 +134,7 @@ def test_a_file_that_moved_is_looked_for_elsewhere_at_once(official: Host, mirro
 def test_a_mirror_goes_on_where_the_official_host_broke_off(official: Host, mirror: Host, tmp_path: Path) -> None:
     official.break_after = 1000
     fetched(archive(official, mirror), tmp_path)
-    assert mirror.asked == [(f"/{NAME}", f"bytes={1000 * _fetch.ATTEMPTS}-")]
+    assert mirror.asked == [(f"/{NAME}", f"bytes={1000 * fetching.ATTEMPTS}-")]
 
 
 def test_a_mirror_with_another_file_is_refused_and_the_next_one_asked(
@@ -144,7 +144,7 @@ def test_a_mirror_with_another_file_is_refused_and_the_next_one_asked(
         liar.files[NAME] = CONTENT[::-1]
         official.error = 404
         lines = fetched(archive(official, liar, mirror), tmp_path)
-    assert any("not the official file (md5 differs); trying the mirror" in line for line in lines)
+    assert any("not the file that was meant (md5 differs); trying the mirror" in line for line in lines)
 
 
 def test_no_mirror_has_the_official_file(official: Host, mirror: Host, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_page_in_place_of_the_file_does_not_cost_what_is_here(official: Host, 
     (tmp_path / f"{NAME}.part").write_bytes(CONTENT[:5000])
     official.files[NAME], official.ignore_range = b"<html>We have moved.</html>", True
     lines = fetched(archive(official, mirror, size=len(CONTENT)), tmp_path)
-    assert any(f"has 27 bytes, the official one {len(CONTENT):,}" in line for line in lines)
+    assert any(f"has 27 bytes, the one that was meant {len(CONTENT):,}" in line for line in lines)
     assert mirror.asked == [(f"/{NAME}", "bytes=5000-")]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from tta_bench.errors import UnknownName, UsageError
+from tta_bench.errors import Interrupted, UnknownName, UsageError
 from tta_bench.system.text import is_text, visible
 
 if TYPE_CHECKING:
@@ -127,6 +127,18 @@ def data_paths(values: Sequence[str] | None) -> dict[str, Path]:
     if "" in given.values():
         raise UsageError(f"--data: write {example}")
     return {**config.load().data, **{name: Path(path).expanduser() for name, path in given.items()}}
+
+
+def located(pack: str) -> Path:
+    """The file of a pack that is named by a path or an address; fetched if it is not here yet."""
+    from tta_bench.features.pack_addresses import locate
+    from tta_bench.system import paths
+    from tta_bench.system.progress import Terminal
+
+    try:
+        return locate(pack, paths.home(), Terminal())
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 def configured(root: Any) -> dict[str, Any]:

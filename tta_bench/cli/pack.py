@@ -20,6 +20,7 @@ from tta_bench.cli.options import (
     WithoutPlugins,
     complain,
     data_paths,
+    located,
     names,
     registry,
 )
@@ -28,6 +29,9 @@ from tta_bench.system.text import counted
 
 app = typer.Typer(help="Feature packs: others then need neither images nor weights.", no_args_is_help=True)
 
+PackAddress = Annotated[
+    str, typer.Argument(help="A path, hf:ORG/REPO/FILE[@REVISION] or https://…#sha256=…", metavar="PACK")
+]
 RECIPES = ["augmix63", "crops50"]
 PROMPTS = ["photo", "ensemble"]
 
@@ -83,19 +87,20 @@ def export(
 
 
 @app.command("info", cls=Command)
-def info(file: Annotated[Path, typer.Argument(metavar="FILE")], json: AsJson = False) -> None:
+def info(address: PackAddress, json: AsJson = False) -> None:
     """Show what a pack holds."""
     from tta_bench.cli.results import show_mapping
     from tta_bench.features import pack
 
-    show_mapping(pack.info(file), json)
+    show_mapping(pack.info(located(address)), json)
 
 
 @app.command("verify", cls=Command)
-def verify(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
+def verify(address: PackAddress) -> None:
     """Read every feature and label of a pack and say what is wrong."""
     from tta_bench.features import pack
 
+    file = located(address)
     faults = pack.verify(file)
     for fault in faults:
         complain(f"{file}: {fault}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -20,6 +19,7 @@ from tta_bench.cli.options import (
     choice,
     complain,
     data_paths,
+    located,
     names,
     pairs,
     registry,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tta_bench.records import RunRecord
 
 SEVERAL = "repeat it, or put commas"
+SINGLE_LABEL = {"top1": "top-1", "top5": "top-5", "ECE": "ECE"}  # metric -> its name in a line
 NO_LABELS = "mAP undefined: no image of the stream has a label"
 
 
@@ -59,7 +60,11 @@ def run(
         ),
     ] = "photo",
     pack: Annotated[
-        Path | None, typer.Option(help="A feature pack in place of dataset and backbone.", metavar="FILE")
+        str | None,
+        typer.Option(
+            help="Features in place of dataset and backbone: a path, hf:ORG/REPO/FILE[@REVISION] or https://…#sha256=…",
+            metavar="PACK",
+        ),
     ] = None,
     seed: Annotated[
         list[str] | None,
@@ -81,6 +86,14 @@ def run(
         list[str] | None, typer.Option("--set", help="A hyper-parameter.", metavar="KEY=VALUE or METHOD.KEY=VALUE")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="Official values for a dataset, e.g. imagenet.")] = None,
+    protocol_preset: Annotated[
+        str | None,
+        typer.Option(
+            help="The protocol of another suite, where you say nothing else: tta-vlm-episodic, tta-vlm-online, ttabc, "
+            "mltta or purf.",
+            metavar="NAME",
+        ),
+    ] = None,
     recipe: Annotated[list[str] | None, typer.Option(help="Other views for a role.", metavar="ROLE=RECIPE")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     precision: Precision = "fp32",
@@ -123,6 +136,7 @@ def run(
     from tta_bench.features.options import EncodingOptions
     from tta_bench.runs import grid
     from tta_bench.runs.bench import Bench
+    from tta_bench.runs.presets import SHARED, ProtocolPreset
     from tta_bench.runs.spec import RunOptions
     from tta_bench.system.progress import Terminal
 
@@ -137,10 +151,14 @@ def run(
         precision=choice("--precision", precision, ("fp32", "fp16", "bf16")),
         weights=weights,
         random_weights=random_weights,
-        pack=pack,
+        pack=None if pack is None else located(pack),
         empty_classes=cast("metrics.Empty", choice("--empty-classes", empty_classes, ("skip", "zero"))),
         ties=cast("metrics.Ties", choice("--ties", ties, ("threshold", "dataset"))),
     )
+    suite = None if protocol_preset is None else ProtocolPreset.named(protocol_preset)
+    if suite is not None:
+        shared = suite.fill(shared, [name for name in SHARED if _given(ctx, name)])
+        seed, order = seed or [str(suite.seed)], order or [suite.order]
     stored = cast("FeatureType", choice("--features", features, ("float16", "float32")))
     fence = None
     if plugin or step_timeout is not None:  # otherwise it comes with the first outside method: it imports torch
@@ -202,11 +220,19 @@ def _typed(ctx: typer.Context, option: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def _given(ctx: typer.Context, option: str) -> bool:
+    """By the user, on the command line or in ttabench.toml."""
+    source = ctx.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"
+
+
 def line(record: RunRecord, already: bool) -> str:
     """What came out of one run."""
     value = record.metrics["mAP"]
     centred, softmax = record.metrics["mAP_centered"], record.metrics["mAP_softmax"]
     score = NO_LABELS if value is None else f"mAP {value:.2f} (centred {centred:.2f}, softmax {softmax:.2f})"
+    single = [f"{words} {record.metrics[name]:.2f}" for name, words in SINGLE_LABEL.items() if name in record.metrics]
+    score = ", ".join([*single, score])  # what single-label suites report goes first
     cost = "done before, nothing to do" if already else f"{record.speed['images_per_s']:,.0f} images/s"
     empty = int(record.metrics.get("classes_without_positives") or 0)
     treatment = {"skip": "left out", "zero": "counted as 0"}[record.protocol.parts["empty_classes"]]

@@ -34,6 +34,7 @@ from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import ViewRecipe
 from tta_bench.system.files import file_digest
 from tta_bench.system.text import is_text
+from tta_bench.views import Original
 
 FORMAT = "1"
 CHUNK = 256  # images that `verify` looks at in one go
@@ -131,7 +132,7 @@ class Pack:
     def require(self, method: str, recipes: Mapping[str, ViewRecipe]) -> None:
         """Raises `UsageError` for the first recipe that the pack lacks, with those that could stand in."""
         for role, recipe in recipes.items():
-            if self.source_of(recipe) is None:
+            if not isinstance(recipe, Original) and self.source_of(recipe) is None:
                 raise UsageError(
                     f"{method} needs the views {recipe.name} ({role}), which {self.file} does not have; "
                     f"it has {', '.join(self.recipes) or 'none'}. {self._stand_ins(role, recipe.name)}"

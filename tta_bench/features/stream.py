@@ -18,6 +18,7 @@ from tta_bench.features.orders import stream_order
 from tta_bench.features.rendering import render
 from tta_bench.features.source import StoredViews
 from tta_bench.interfaces import Dataset, DatasetExtras, Observation
+from tta_bench.metrics.single_label import is_single_label
 from tta_bench.system.text import counted
 from tta_bench.views import Original
 
@@ -33,6 +34,7 @@ class Stream:
     labels: np.ndarray[Any, np.dtype[np.int8]]  # [N, C], in stream order
     indices: list[int]  # the images' places in the dataset
     domains: list[str] | None = None  # of each image, in stream order, where the dataset declares them
+    single_label: bool = False  # every image of the whole dataset has exactly one label
 
     @classmethod
     def of(cls, dataset: Dataset, order: str, seed: int, limit: int | None) -> Stream:
@@ -54,7 +56,7 @@ class Stream:
         domains = DatasetExtras.of(dataset).domains
         indices = stream_order(ids, order, seed, labels, domains)[:limit]
         in_order = None if domains is None else [domains[i] for i in indices]
-        return cls([ids[i] for i in indices], labels[indices], indices, in_order)
+        return cls([ids[i] for i in indices], labels[indices], indices, in_order, is_single_label(labels))
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -18,6 +18,7 @@ from tta_bench.plugins import Registry, default_registry
 from tta_bench.records import RunRecord
 from tta_bench.runs import known
 from tta_bench.runs.folder import RunFolder
+from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import config, paths
 from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of
@@ -150,6 +151,12 @@ class Bench:
             self._packs[file] = Pack(file)
         return self._packs[file]
 
+    def dataset_name(self, spec: RunSpec) -> str:
+        """As it stands in tables; a pack says it itself."""
+        if spec.pack is not None:
+            return self.pack(spec.pack).dataset
+        return spec.dataset if isinstance(spec.dataset, str) else spec.dataset.name
+
     def configure(self, spec: RunSpec) -> Configured:
         """The run's method with its hyper-parameters."""
         from tta_bench.runs import hyperparameters
@@ -158,8 +165,11 @@ class Bench:
             return hyperparameters.of_instance(spec.method)
         plugin = self.registry.find("methods", spec.method)
         if plugin.distribution == BUILT_IN:
-            return hyperparameters.build(self.registry.method(spec.method), spec.settings, spec.preset)
-        return self.fence.configure(plugin, spec.settings, spec.preset)
+            configured = hyperparameters.build(self.registry.method(spec.method), spec.settings, spec.preset)
+        else:
+            configured = self.fence.configure(plugin, spec.settings, spec.preset)
+        suite = spec.protocol_preset
+        return configured if suite is None else ProtocolPreset.named(suite).tagged(configured)
 
     def offer(self, method: str | Method) -> Offer:
         """What a method can be asked for."""

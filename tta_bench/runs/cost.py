@@ -25,7 +25,7 @@ class Weight(NamedTuple):
 
 @runtime_checkable
 class Remote(Protocol):
-    """A method whose state is in another process, where it is weighed."""
+    """A method whose state is in another process, where it is weighed. The name is one that no method has by chance."""
 
     def weigh_remotely(self) -> Weight: ...
 

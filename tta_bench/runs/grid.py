@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tta_bench.errors import DataMissing, PluginError, TTABenchError, UnknownName, UsageError, WeightsMissing
 from tta_bench.records import RunRecord
 from tta_bench.runs.bench import Bench
+from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunOptions, RunSpec
 from tta_bench.system.code import blamed
 
@@ -61,10 +62,21 @@ def plan(
     if chosen and (len(named) > 1 or any("." in key for key in shared.settings)):
         own = _shares(bench, named, shared)
     cells = itertools.product(backbones, datasets, seeds, orders or [shared.order], zip(named, own, strict=True))
-    return [
+    specs = [
         replace(options, order=order).cell(method, dataset, backbone, seed)
         for backbone, dataset, seed, order, (method, options) in cells
     ]
+    return specs if shared.protocol_preset is None else [_as_preset(bench, spec) for spec in specs]
+
+
+def _as_preset(bench: Bench, spec: RunSpec) -> RunSpec:
+    """The cell with what its protocol preset has for its method and dataset. A plugin that can't be loaded fails
+    later, with its own words."""
+    preset = ProtocolPreset.named(spec.protocol_preset or "")
+    try:
+        return preset.adjust(spec, bench.dataset_name(spec), bench.offer(spec.method))
+    except PluginError:
+        return spec
 
 
 def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient: bool = False) -> Iterator[Cell]:

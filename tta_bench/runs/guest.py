@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from tta_bench.errors import BadData, DataMissing, PluginError, TTABenchError, UsageError, WeightsMissing
 from tta_bench.interfaces import Method, Observation, Preprocess, Task, TextEncoder
@@ -356,8 +355,9 @@ class _RemoteFeatures(torch.autograd.Function):
         return features
 
     @staticmethod
-    @once_differentiable  # second derivatives would be wrong in silence
     def backward(ctx: Any, *gradients: Tensor) -> Any:
+        if torch.is_grad_enabled():  # create_graph=True: the graph is with the runner, so they would be wrong in silence
+            raise RuntimeError("second derivatives of prompts can't be had in a process of its own")
         return ctx.prompts.gradient(ctx.ticket, gradients[0]), None, None, None
 
 

@@ -27,11 +27,12 @@ from tta_bench.interfaces import (
     TextEncoder,
     ViewRecipe,
 )
-from tta_bench.metrics import AP_CONVENTIONS, along
+from tta_bench.metrics import AP_CONVENTIONS, along, single_label
 from tta_bench.records import Identity, RunRecord
 from tta_bench.runs import alarms, cost, hyperparameters, known
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured
+from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
@@ -135,6 +136,8 @@ class Run:
         parts["source"] = self.origin.source  # a version that its author would have to raise is not enough
         recipes = {"image": Original(), **self.recipes}
         parts["recipe_sources"] = {role: origin_of(recipe).source for role, recipe in sorted(recipes.items())}
+        if self.spec.protocol_preset is not None:  # so that a record says whose protocol it was meant to be
+            parts["protocol_preset"] = self.spec.protocol_preset
         attributes = {} if isinstance(self.spec.method, str) else hyperparameters.attributes_of(self.spec.method)
         if attributes:
             parts["attributes"] = digest(described(attributes))
@@ -150,6 +153,7 @@ class Run:
         for note in self._strangers():  # before hours of encoding, not after
             reporter.warn(f"{self.method.name}: {note}")
         observe = self._encode(reporter)
+        self.notes += self._unlike_preset()
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
         if isinstance(self.method, GuestMethod):
@@ -263,6 +267,14 @@ class Run:
             *alarms.unchanged_state(adaptation.first_state, last, len(self.stream), episodic),
         ]
 
+    def _unlike_preset(self) -> list[str]:
+        """In what the run does not follow the protocol that it was meant to."""
+        if self.spec.protocol_preset is None:
+            return []
+        preset = ProtocolPreset.named(self.spec.protocol_preset)
+        values, single_label = self.configured.values, self.stream.single_label
+        return preset.deviations(self.spec, self.source.dataset_name, self.recipes, values, single_label)
+
     def _strangers(self) -> list[str]:
         """A backbone that can know nothing of a dataset runs on it all the same, and its numbers look like any."""
         known_to = BackboneExtras.of(self.source.backbone).made_for
@@ -299,10 +311,13 @@ class Run:
         by_index = np.argsort(self.stream.indices)  # so that no kind of ties depends on the stream's order
         ap = metrics.average_precision(scores[by_index], labels[by_index], spec.ties)
         summary = metrics.summary(scores[by_index], labels[by_index], spec.empty_classes, ap, spec.ties)
+        if self.stream.single_label:
+            summary |= single_label.summary(scores, labels)
         index = np.asarray(self.stream.indices, dtype=np.int64)
         scored = along.ScoredStream(scores, labels, index, spec.empty_classes, spec.ties)
         parts = along.summary(scored, self.stream.domains)
-        changes = {"preset": spec.preset} if spec.preset else {}
+        changes = {"protocol_preset": spec.protocol_preset} if spec.protocol_preset else {}
+        changes |= {"preset": spec.preset} if spec.preset else {}
         changes |= self.configured.changes | {role: _name(recipe) for role, recipe in spec.recipes.items()}
         origins = {"method": self.origin, **source.origins}
         record = RunRecord(

@@ -43,6 +43,7 @@ class RunOptions:
     pack: Path | None = None  # features from a file, in place of dataset and backbone
     empty_classes: metrics.Empty = "skip"
     ties: metrics.Ties = "threshold"  # what equal scores are to average precision
+    protocol_preset: str | None = None  # whose protocol this is meant to be: `runs.presets`
 
     def cell(self, method: str | Method, dataset: str | Dataset, backbone: str | Backbone, seed: int) -> RunSpec:
         return RunSpec(method, dataset, backbone, seed, **{f.name: getattr(self, f.name) for f in fields(RunOptions)})

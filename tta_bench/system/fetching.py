@@ -1,13 +1,15 @@
-"""Fetching an archive over a line that breaks, from a host that may be slow, gone or replaced by a mirror.
+"""Fetching a file over a line that breaks, from a host that may be slow, gone or replaced by a mirror.
 
 A download goes to FILE.part and resumes from there, whoever serves the rest: only the checksum decides whether the
-whole is the official file.
+whole is the file that was meant.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
+import shutil
 import ssl
 import time
 import urllib.error
@@ -15,14 +17,47 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
-from tta_bench.datasets._archives import AGAIN, CHUNK, Archive, DownloadFailed, check_space, megabytes
+from tta_bench.errors import TTABenchError
 from tta_bench.system.progress import Reporter
 
+AGAIN = "the same command goes on from there"
+CHUNK = 1 << 20  # the progress bar's unit: a MiB
 TIMEOUT = 60.0  # seconds without a sign of life: VOC's server has taken minutes to answer
 ATTEMPTS = 4  # connections per address and command
 PAUSE = 1.0  # seconds before the next attempt
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that may be others in a moment
+
+
+class DownloadFailed(TTABenchError):
+    """A download did not succeed; the message says why and that the command can be repeated."""
+
+
+class Checksum(NamedTuple):
+    """What a whole file must have."""
+
+    algorithm: str  # as hashlib names it
+    value: str  # in small hexadecimal letters
+
+
+class Remote(Protocol):
+    """A file somewhere else."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def mirrors(self) -> tuple[str, ...]: ...  # where others keep the same file, tried in this order after `url`
+
+    @property
+    def file_name(self) -> str: ...  # on this machine
+
+    @property
+    def size(self) -> int | None: ...  # a server whose file has another length is left alone
+
+    @property
+    def checksum(self) -> Checksum | None: ...
 
 
 class _Failed(Exception):
@@ -33,17 +68,17 @@ class _Failed(Exception):
         self.advice, self.passing = advice, passing  # passing: another attempt may succeed
 
 
-def fetch(archive: Archive, folder: Path, reporter: Reporter) -> Path:
-    """The archive's file, complete and with the right checksum: from its own address, or else from a mirror."""
-    file, part = folder / archive.file_name, folder / f"{archive.file_name}.part"
+def fetch(remote: Remote, folder: Path, reporter: Reporter) -> Path:
+    """The file, complete and with the right checksum: from its own address, or else from a mirror."""
+    file, part = folder / remote.file_name, folder / f"{remote.file_name}.part"
     if file.is_file():
         return file
     failures: list[tuple[str, _Failed]] = []
-    for url in (archive.url, *archive.mirrors):
+    for url in (remote.url, *remote.mirrors):
         if failures:
             reporter.line(f"{failures[-1][0]}: {failures[-1][1]}; trying the mirror {url}")
         try:
-            _fetch_from(url, archive, part, reporter)
+            _fetch_from(url, remote, part, reporter)
             return part.replace(file)
         except _Failed as failure:
             failures.append((url, failure))
@@ -51,38 +86,40 @@ def fetch(archive: Archive, folder: Path, reporter: Reporter) -> Path:
     raise DownloadFailed(f"{reasons}; {failures[0][1].advice}") from failures[-1][1]
 
 
-def _fetch_from(url: str, archive: Archive, part: Path, reporter: Reporter) -> None:
+def _fetch_from(url: str, remote: Remote, part: Path, reporter: Reporter) -> None:
     """Completes `part` from one address and checks it, or raises `_Failed`."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            _download(url, archive, part, reporter)
+            _download(url, remote, part, reporter)
             break
         except _Failed as failure:
             if not failure.passing or attempt == ATTEMPTS:
                 raise
-            reporter.line(f"{archive.file_name}: {failure}; trying again")
+            reporter.line(f"{remote.file_name}: {failure}; trying again")
             time.sleep(PAUSE)
-    if archive.md5 and _md5(part) != archive.md5:
+    wanted = remote.checksum
+    if wanted and _digest(part, wanted.algorithm) != wanted.value:
         part.unlink()
-        raise _Failed("what arrived is not the official file (md5 differs)", "the same command downloads it anew")
+        differs = f"what arrived is not the file that was meant ({wanted.algorithm} differs)"
+        raise _Failed(differs, "the same command downloads it anew")
 
 
-def _download(url: str, archive: Archive, part: Path, reporter: Reporter) -> None:
+def _download(url: str, remote: Remote, part: Path, reporter: Reporter) -> None:
     """One connection: appends to `part` until the file is complete."""
     done = part.stat().st_size if part.is_file() else 0
     with _answer(url, part, done) as response:
         if response is None:  # the server has nothing beyond what is here
             return
         done, total = _extent(response, done)
-        if archive.size is not None and total not in (None, archive.size):
+        if remote.size is not None and total not in (None, remote.size):
             raise _Failed(
-                f"the server's file has {total:,} bytes, the official one {archive.size:,}", "it may have changed"
+                f"the server's file has {total:,} bytes, the one that was meant {remote.size:,}", "it may have changed"
             )
-        needed = archive.size if total is None else total
+        needed = remote.size if total is None else total
         if needed is not None:
             check_space(part.parent, needed - done)
         reporter.line(f"{url}: {megabytes(needed)}" + (f", {megabytes(done)} are here already" if done else ""))
-        title, steps = archive.file_name, -(-(needed or 0) // CHUNK)
+        title, steps = remote.file_name, -(-(needed or 0) // CHUNK)
         with part.open("ab" if done else "wb") as out, reporter.task(title, steps, "MiB", done // CHUNK) as advance:
             while chunk := _read(response, done, total):
                 out.write(chunk)
@@ -146,6 +183,34 @@ def _broken_off(done: int, total: int | None, why: str = "") -> _Failed:
     return _Failed(f"the connection broke off after {megabytes(done)} of {megabytes(total)}{why}", AGAIN, passing=True)
 
 
-def _md5(file: Path) -> str:
+def _digest(file: Path, algorithm: str) -> str:
     with file.open("rb") as content:
-        return hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(content, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------------------ the disk
+
+
+def check_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DownloadFailed(
+            f"{megabytes(needed)} are needed but the disk that holds {folder} has {megabytes(free)} left; "
+            f"make room and {AGAIN}"
+        )
+
+
+def megabytes(count: int | None) -> str:
+    return "an unknown size" if count is None else f"{count / 1e6:,.1f} MB"
+
+
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Makes the folder. A full or read-only disk in one line; nothing that was downloaded is lost by it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DownloadFailed(f"no space left on the disk that holds {folder}; make room and {AGAIN}") from error
+        raise DownloadFailed(f"can't write {error.filename or folder}: {error.strerror or error}") from error
