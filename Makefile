@@ -1,13 +1,14 @@
 # make demo       a genuine experiment on the embedded default, ending in a leaderboard
 # make test       the test suite
 # make test-slow  what takes longer: many kill points, fresh virtual environments
+# make test-cluster  the grids on a real Slurm (apt-get install slurm-wlm munge) and a real Ray, workers killed in mid-work
 # make lint       style, types, who imports whom, and whether README and docs still show what is so
 # make readme     runs the commands of README and docs and puts their output below them; the table of docs/reliability.md
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow lint readme clean
+.PHONY: demo test test-slow test-cluster lint readme clean
 
 # Every method that needs nothing but features; half of the images, to stay below a minute on two cores.
 LIMIT ?= 300
@@ -17,10 +18,15 @@ demo: $(VENV)/.installed
 	$(BIN)/ttabench leaderboard --dataset scenes --backbone tiny
 
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n 2 --dist loadfile
 
 test-slow: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+# The engines are large, so only those who test them get them. A test of one that can't start fails and says why.
+test-cluster: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,slurm,ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/cluster
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

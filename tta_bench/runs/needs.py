@@ -20,7 +20,7 @@ class Need(NamedTuple):
     backbone: str
     encoder: str  # precision, weights and prompt tuning: what else makes another encoder
     recipe: str  # its repr
-    seed: int  # 0 for views that are not drawn
+    seed: int | None  # None for views that are not drawn
     views: int  # per image
 
 
@@ -50,7 +50,7 @@ class Needs:
         tuned = spec.prompt if spec.prompt.startswith("maple:") else ""  # which reach into the image tower
         encoder = f"{spec.precision} {spec.weights or ''} {spec.random_weights} {tuned}"
         return [
-            Need(str(spec.dataset), backbone, way, repr(recipe), spec.seed if recipe.seeded else 0, recipe.count)
+            Need(str(spec.dataset), backbone, way, repr(recipe), spec.seed if recipe.seeded else None, recipe.count)
             for backbone, way, recipes in (
                 (str(spec.backbone), encoder, asked.views),
                 (asked.second, spec.precision, asked.rewarded),

@@ -90,7 +90,8 @@ class SlurmExecutor:
             except (RuntimeError, OSError) as error:  # what sbatch refuses
                 raise UsageError(f"--executor slurm: {' '.join(str(error).split())}") from error
             self._running |= {job.job_id: (job, task) for job, task in zip(jobs, some, strict=True)}
-            self._say(f"Slurm job {jobs[0].job_id.partition('_')[0]}: {counted(len(some), 'cell')}, logs in {self._folder}")
+            number = jobs[0].job_id.partition("_")[0]
+            self._say(f"Slurm job {number}: {counted(len(some), 'cell')}, logs in {self._folder / number}")
 
     def wait(self) -> list[Ended]:
         while True:
