@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,15 +25,21 @@ def test_killed_workers_are_replaced_and_the_bits_the_same(tmp_path: Path, alone
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
-    """Of a cluster that was there before the command."""
+def address(tmp_path: Path) -> Iterator[str]:
+    """Of a cluster that was there before the command. It stays our child: `ray stop` would end everybody's."""
     port = 20000 + os.getpid() % 20000
     head = ["start", "--head", "--num-cpus", "2", "--port", str(port), "--include-dashboard", "false"]
-    started = subprocess.run([RAY, *head, "--disable-usage-stats"], capture_output=True, text=True)
-    if started.returncode:
-        pytest.fail(f"no Ray can be started here: {started.stderr.strip()[-500:]}")
+    log = tmp_path / "ray.log"
+    with log.open("w") as said:
+        cluster = subprocess.Popen([RAY, *head, "--disable-usage-stats", "--block"], stdout=said, stderr=said)
+    deadline = time.monotonic() + 120
+    while "Ray runtime started" not in log.read_text():
+        if cluster.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"no Ray can be started here: {log.read_text()[-500:]}")
+        time.sleep(0.2)
     yield f"127.0.0.1:{port}"
-    subprocess.run([RAY, "stop"], capture_output=True, check=True)
+    cluster.terminate()
+    cluster.wait(timeout=60)
 
 
 def test_a_cluster_by_its_address(tmp_path: Path, address: str, alone: dict[str, bytes]) -> None:

@@ -29,8 +29,9 @@ class RayExecutor:
             raise UsageError("--executor ray needs Ray: pip install 'ttabench[ray]'") from None
         self.slots = jobs
         self._ray: Any = ray
+        own: dict[str, Any] = {} if address else {"num_cpus": jobs, "include_dashboard": False}
         try:
-            ray.init(address=address, num_cpus=jobs if address is None else None, logging_level=logging.ERROR)
+            ray.init(address=address, logging_level=logging.ERROR, **own)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise UsageError(f"--executor ray --address {address}: {reason}") from error
