@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 from tta_bench.errors import UsageError
 from tta_bench.runs.executors.work import Ended, Task, Workplace, perform_alone
+
+REACH_SECONDS = 10.0
 
 
 class RayExecutor:
@@ -27,6 +30,8 @@ class RayExecutor:
             import ray
         except ImportError:
             raise UsageError("--executor ray needs Ray: pip install 'ttabench[ray]'") from None
+        if address is not None:
+            _reach(address)
         self.slots = jobs
         self._ray: Any = ray
         own: dict[str, Any] = {} if address else {"num_cpus": jobs, "include_dashboard": False}
@@ -58,3 +63,14 @@ class RayExecutor:
             return Ended(task, self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
             return Ended(task, None, " ".join(str(error).split())[:200])
+
+
+def _reach(address: str) -> None:
+    """Refuses a HOST:PORT where nobody listens: Ray itself would go on trying for minutes."""
+    host, _, port = address.rpartition(":")
+    if "/" in host or not port.isdecimal():  # ray://…, or auto
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--executor ray --address {address}: nobody listens there ({error})") from error

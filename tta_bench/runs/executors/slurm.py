@@ -7,6 +7,8 @@ accounting is set up.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +21,7 @@ from tta_bench.system.text import counted
 POLL_SECONDS = 2.0
 LATE_SECONDS = 15.0  # by which a shared disk may show a result after the task has left the queue
 ARRAY_AT_MOST = 1000  # tasks; what Slurm allows unless its MaxArraySize says otherwise
+TERMINATED = 128 + signal.SIGTERM
 MINUTES = 24 * 60  # unless --slurm time=… says otherwise; a task that runs out of it goes on from its checkpoint
 
 
@@ -30,6 +33,9 @@ class Cell:
         self.workplace, self.task = workplace, task
 
     def __call__(self) -> Answer:
+        # Slurm ends a task by telling all of its processes. One that lived on would take the end of an outside method's
+        # process for that method's fault, and answer with it.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
         return perform_alone(self.workplace, self.task)
 
     def checkpoint(self) -> Any:
