@@ -14,7 +14,7 @@ from tests.conftest import TOY, start_process
 GRID = ("--method", "twobranches,secondeyes", "--seed", "0-1", "--plugin", str(TOY), "--dataset", "toy")
 RUN = ("run", *GRID, "--backbone", "toyclip", "--workers", "0", "--checkpoint-seconds", "0")
 CELLS = 4
-PATIENCE = 240.0  # seconds until something that should have happened is given up
+PATIENCE = 600.0  # seconds until something that should have happened is given up
 
 
 def scores(home: Path) -> dict[str, bytes]:
