@@ -1,6 +1,7 @@
 # make demo         a genuine experiment on the embedded default, ending in a leaderboard
 # make test         the test suite
 # make test-slow    what takes longer: many kill points, fresh virtual environments
+# make test-cluster the grids on a real Slurm (apt-get install slurm-wlm munge) and a real Ray, workers killed in mid-work
 # make latex        installs what the slow tests compile LaTeX tables with (Debian and Ubuntu; needs root)
 # make lint         style, types, who imports whom, and whether README and docs still show what is so
 # make readme       runs the commands of README and docs and puts their output below them; the table of docs/reliability.md
@@ -10,7 +11,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow latex lint readme results results-run clean
+.PHONY: demo test test-slow test-cluster latex lint readme results results-run clean
 
 # Every method that needs nothing but features; half of the images, to stay below a minute on two cores.
 LIMIT ?= 300
@@ -20,13 +21,18 @@ demo: $(VENV)/.installed
 	$(BIN)/ttabench leaderboard --dataset scenes --backbone tiny
 
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n 2 --dist loadfile
 
 test-slow: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 latex:
 	command -v pdflatex || apt-get install -y --no-install-recommends texlive-latex-base texlive-latex-recommended
+
+# The engines are large, so only those who test them get them. A test of one that can't start fails and says why.
+test-cluster: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,slurm,ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/cluster
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -12,6 +12,8 @@ from tta_bench.features.pack_addresses import locate
 from tta_bench.records import Results, RunRecord
 from tta_bench.runs import grid as grids
 from tta_bench.runs.bench import Bench
+from tta_bench.runs.executors.local import LocalExecutor
+from tta_bench.runs.executors.work import Workplace
 from tta_bench.runs.spec import RunOptions, RunSpec
 
 if TYPE_CHECKING:
@@ -91,12 +93,14 @@ def grid(
     pack: Path | str | None = None,
     bench: Bench | None = None,
     force: bool = False,
+    jobs: int = 1,
 ) -> Results:
     """Runs every combination; what was done before is not repeated, and one that fails does not stop the others.
 
     Arguments are those of `run`; there may be several orders, too. Of the settings each method takes those that it
     has; "tda.shots" means TDA alone. "all" in place of methods takes every one that can run here. The results'
-    `failures` name the cells that have no record, and why.
+    `failures` name the cells that have no record, and why. With `jobs` so many run at a time, each in a process of its
+    own; instances can't go there.
 
     Example:
         >>> import tta_bench
@@ -123,7 +127,8 @@ def grid(
         pack=_pack(pack, images[0], encoders[0], bench),
     )
     cells = grids.plan(bench, named, images, encoders, _several(seeds, "seed"), shared, _several(order, "order"))
-    done = list(grids.execute(bench, cells, force, lenient=named == [grids.ALL]))
+    executor = LocalExecutor(Workplace.of(bench), jobs, bench.reporter.line) if jobs > 1 else None
+    done = list(grids.execute(bench, cells, force, named == [grids.ALL], executor))
     found = [cell.record for cell in done if cell.record is not None]
     return Results(found, failures=[f"{cell.spec}: {cell.failure}" for cell in done if cell.record is None])
 

@@ -212,14 +212,14 @@ class BackboneExtras:
 class TextEncoder:
     """Texts -> unit-norm features [T, D], counted. It holds the encoder of texts and nothing else of the run."""
 
-    __slots__ = ("_encode", "count")
+    __slots__ = ("_device", "_encode", "count")
 
-    def __init__(self, encode: Callable[[Sequence[str]], Tensor]) -> None:
-        self._encode, self.count = encode, 0  # texts so far
+    def __init__(self, encode: Callable[[Sequence[str]], Tensor], device: str = "cpu") -> None:
+        self._encode, self._device, self.count = encode, device, 0  # texts so far
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         self.count += len(texts)
-        return self._encode(texts)
+        return self._encode(texts).to(self._device)
 
 
 def _default_rng() -> torch.Generator:

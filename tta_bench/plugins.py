@@ -97,13 +97,13 @@ class Registry:
         self._manager.add_hookspecs(hookspecs)
         self._loaded: dict[str, ModuleType] = {}
         self._sources: dict[str, str] = {}  # outsiders' modules -> digest of what was executed
-        self._without, self._only = set(without), None if only is None else set(only)
+        self.without, self.only = set(without), None if only is None else set(only)
         self._plugins = self._installed()
         seen = {label for p in self._plugins for label in _labels(p)}
         self._plugins = [p for p in self._plugins if self._admitted(p)]
         for file in {file.resolve(): file for file in files}.values():
             self._plugins += self._loose(Path(file), ask)
-        for name in sorted(self._without - seen):
+        for name in sorted(self.without - seen):
             self.warnings.append(f"--no-plugin {name}: there is no such plugin")
 
     # ------------------------------------------------------------------------------------------------ names
@@ -264,9 +264,9 @@ class Registry:
                 self.warnings.append(f"{name}: its entry_points.txt can't be read: {_one_line(error, None)}")
 
     def _admitted(self, plugin: Plugin) -> bool:
-        if self._without & _labels(plugin):
+        if self.without & _labels(plugin):
             return False
-        return self._only is None or plugin.distribution == BUILT_IN or bool(self._only & _labels(plugin))
+        return self.only is None or plugin.distribution == BUILT_IN or bool(self.only & _labels(plugin))
 
     def _loose(self, file: Path, ask: Callable[[Path], list[tuple[Kind, str]]] | None) -> list[Plugin]:
         if not file.is_file():

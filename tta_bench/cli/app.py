@@ -44,6 +44,7 @@ app = typer.Typer(
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run,
+    "suite": suite.suite,
     "reproduce": reproduce.reproduce,
     "leaderboard": leaderboard.leaderboard,
     "compare": compare.compare,

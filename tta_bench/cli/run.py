@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from tta_bench.cli.executors import (
+    LOCAL,
+    PRINT,
+    Address,
+    Choice,
+    ExecutorName,
+    Failures,
+    Gpus,
+    Jobs,
+    SlurmOptions,
+    print_lines,
+    show_table,
+    sweep_values,
+)
 from tta_bench.cli.leaderboard import show_grid
 from tta_bench.cli.options import (
     DataPaths,
@@ -17,7 +32,6 @@ from tta_bench.cli.options import (
     Weights,
     WithoutPlugins,
     choice,
-    complain,
     data_paths,
     located,
     names,
@@ -85,6 +99,10 @@ def run(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A hyper-parameter.", metavar="KEY=VALUE or METHOD.KEY=VALUE")
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(help="Values of a hyper-parameter; repeated, all combinations run.", metavar="KEY=A,B,…"),
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Official values for a dataset, e.g. imagenet.")] = None,
     protocol_preset: Annotated[
         str | None,
@@ -95,7 +113,10 @@ def run(
         ),
     ] = None,
     recipe: Annotated[list[str] | None, typer.Option(help="Other views for a role.", metavar="ROLE=RECIPE")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    device: Annotated[str, typer.Option(help="Of the encoders: auto, cpu, cuda, cuda:1 …")] = "auto",
+    adapt_device: Annotated[
+        str, typer.Option(help="Of the methods; auto: the CPU, but for those that tune prompts as --device.")
+    ] = "auto",
     precision: Precision = "fp32",
     weights: Weights = None,
     random_weights: Annotated[
@@ -114,6 +135,11 @@ def run(
     step_timeout: Annotated[
         float | None, typer.Option(help="Seconds after which a plugin's step counts as hanging.", min=0.001)
     ] = None,
+    jobs: Jobs = None,
+    executor: ExecutorName = LOCAL,
+    address: Address = None,
+    gpus: Gpus = 0,
+    slurm: SlurmOptions = None,
     data_root: DataRoot = None,
     data: DataPaths = None,
     results: Results = None,
@@ -130,6 +156,11 @@ def run(
         dataset = backbone = None  # defaults of ttabench.toml
     if orders is not None and order and _typed(ctx, "order"):
         raise UsageError("--orders N stands for --order shuffled:0,shuffled:1 …: leave one of the two out")
+    where = Choice.of(executor, jobs, address, gpus, slurm)
+    swept = sweep_values(sweep)
+    fixed = pairs(setting or [], "--set", "key=value, for example --set shots=5")
+    for key in swept.keys() & fixed.keys():
+        raise UsageError(f"--sweep {key} and --set {key}: leave one of the two out")
     if precision == "bf16":
         # Processors that advertise AMX where the system does not allow it kill the process at the first bf16 product.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # must stand before torch is imported
@@ -143,7 +174,7 @@ def run(
     shared = RunOptions(
         prompt=prompt,
         limit=limit,
-        settings=pairs(setting or [], "--set", "key=value, for example --set shots=5"),
+        settings=fixed,
         preset=preset,
         recipes=pairs(
             names(recipe, "--recipe") if recipe else [], "--recipe", "role=recipe, for example --recipe views=plain63"
@@ -171,6 +202,7 @@ def run(
     bench = Bench(
         data_root=data_root,
         device=device,
+        adapt_device=adapt_device,
         results=results,
         data=own_roots,
         registry=plugins,
@@ -182,28 +214,57 @@ def run(
     wanted = names(method, "--method")
     datasets, backbones = names(dataset or ["scenes"], "--dataset"), names(backbone or ["tiny"], "--backbone")
     streams = [f"shuffled:{k}" for k in range(orders)] if orders else names(order or ["shuffled"], "--order")
-    done: list[RunRecord] = []
-    failures, code = [], 0
+    done: dict[int, RunRecord] = {}  # by the cell's place in the grid
+    failures = Failures([])
     try:
-        cells = grid.plan(bench, wanted, datasets, backbones, seeds(seed or ["0"]), shared, streams)
-        for cell in grid.execute(bench, cells, force, lenient=wanted == [grid.ALL]):
+        cells = grid.distinct(
+            cell
+            for combination in grid.combinations(swept)
+            for cell in grid.plan(
+                bench,
+                wanted,
+                datasets,
+                backbones,
+                seeds(seed or ["0"]),
+                replace(shared, settings={**fixed, **combination}),
+                streams,
+            )
+        )
+        if where.name == PRINT:
+            print_lines(bench, cells, force)
+            return
+        lenient = wanted == [grid.ALL]
+        for cell in grid.execute(bench, cells, force, lenient, where.executor(bench)):
             if cell.record is not None:
-                done.append(cell.record)
+                done[cells.index(cell.spec)] = cell.record
                 print(visible(line(cell.record, cell.already)), flush=True)
             else:
-                failures.append(f"{cell.spec}: {cell.failure}")
-                code = cell.exit_code if code in (0, cell.exit_code) else 1
-                complain(f"{failures[-1]} (the others go on)")
+                failures.add(str(cell.spec), cell.failure, cell.exit_code)
     except KeyboardInterrupt:
         raise Interrupted from None
-    show_grid(done)
+    show_grid([done[place] for place in sorted(done)])
     if len(streams) > 1 and done:
-        _show_orders(done)
-    if failures:
-        complain(f"{len(failures)} of {counted(len(cells), 'run')} failed:")
-        for failure in failures:
-            complain(failure)
-        raise typer.Exit(code)
+        _show_orders(list(done.values()))
+    if swept and done:
+        _show_sweep([done[place] for place in sorted(done)], list(swept))
+    failures.end(counted(len(cells), "run"))
+
+
+def _show_sweep(done: list[RunRecord], keys: list[str]) -> None:
+    """The mean mAP of every combination over seeds and orders."""
+    fields = [key.rpartition(".")[2] for key in keys]
+    groups: dict[tuple[str, ...], list[float | None]] = {}
+    for record in done:
+        values = (str(record.hyper_parameters.get(field, "-")) for field in fields)
+        row = (record.method, record.dataset, record.backbone, *values)
+        groups.setdefault(row, []).append(record.metrics["mAP"])
+    rows = [("method", "dataset", "backbone", *keys, "mAP", "runs")]
+    for row, found in groups.items():
+        defined = [value for value in found if value is not None]
+        mean = f"{sum(defined) / len(defined):.2f}" if defined else "undefined"
+        rows.append((*row, mean, str(len(found))))
+    print()
+    show_table(rows)
 
 
 def _show_orders(done: list[RunRecord]) -> None:

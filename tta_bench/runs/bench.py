@@ -16,7 +16,7 @@ from tta_bench.errors import BackboneChanged, UnknownName, UsageError
 from tta_bench.features.options import EncodingOptions
 from tta_bench.plugins import Registry, default_registry
 from tta_bench.records import RunRecord
-from tta_bench.runs import known
+from tta_bench.runs import devices, known
 from tta_bench.runs.folder import RunFolder
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunSpec
@@ -49,7 +49,8 @@ class Bench:
     Args:
         home: where features (`store/`) and records (`runs/`) are kept; `$TTABENCH_HOME` by default.
         data_root: where datasets look for their files; `$TTABENCH_DATA` by default.
-        device: auto, cpu, cuda, cuda:1 …
+        device: of the encoders: auto, cpu, cuda, cuda:1 …
+        adapt_device: of the methods; auto is the CPU, but the encoders' device for methods that tune prompts.
         results: where records are kept, if not in `home`.
         data: an own root for single datasets, by name.
         registry: the plugins to choose from; by default all that are installed.
@@ -71,6 +72,7 @@ class Bench:
         data_root: Path | str | None = None,
         device: str = "auto",
         *,
+        adapt_device: str = devices.AUTO,
         results: Path | str | None = None,
         data: Mapping[str, Path] | None = None,
         registry: Registry | None = None,
@@ -87,20 +89,24 @@ class Bench:
         self.encoding = EncodingOptions() if encoding is None else encoding
         self.checkpoint_seconds = checkpoint_seconds
         self.reporter: Reporter = (Terminal() if progress else Quiet()) if isinstance(progress, bool) else progress
-        self._device, self._fence = device, fence
+        self.asked_device, self.asked_adapt_device, self._fence = device, adapt_device, fence
         self._backbones: dict[tuple[str, str, Path | None, bool], Backbone] = {}
         self._datasets: dict[str, Dataset] = {}
         self._packs: dict[Path, Pack] = {}
 
     @cached_property
     def device(self) -> str:
-        return _device(self._device)
+        return devices.usable(self.asked_device, "--device")
 
     @cached_property
     def fence(self) -> Fence:
         from tta_bench.runs.fence import Fence
 
         return Fence() if self._fence is None else self._fence
+
+    @property
+    def step_timeout(self) -> float | None:
+        return None if self._fence is None else self._fence.step_timeout
 
     @cached_property
     def store(self) -> FeatureStore:
@@ -225,7 +231,12 @@ class Bench:
         if spec.pack is None:
             check_name(spec.prompt)
         with blamed(str(spec)):
-            _recipes(self.configure(spec).method, spec)
+            self.method_and_recipes(spec)
+
+    def method_and_recipes(self, spec: RunSpec) -> tuple[Method, dict[str, ViewRecipe]]:
+        """The method with its settings, and the views that it will see, by role."""
+        method = self.configure(spec).method
+        return method, _recipes(method, spec)
 
     def prepare(self, spec: RunSpec) -> Run:
         """The run with all that it needs, before anything is encoded."""
@@ -248,6 +259,7 @@ class Bench:
             source=source,
             reward=None if second is None else self.source(rewarding),
             device=self.device,
+            adapt_device=devices.of_adaptation(self.asked_adapt_device, self.device, method),
             batch_size=self.encoding.batch_size,
         )
 
@@ -317,18 +329,3 @@ def _recipes(method: Method, spec: RunSpec) -> dict[str, ViewRecipe]:
             raise UnknownName(f"view role of {method.name}", role, recipes, hint)
         recipes[role] = parse_recipe(recipe) if isinstance(recipe, str) else recipe
     return recipes
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "gpu":
-        raise UsageError("--device gpu: say cuda (or cuda:1 for the second), mps, cpu, or auto")
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"--device {name} can't be used here: {reason}") from error
-    return name

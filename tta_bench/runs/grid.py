@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tta_bench import records
 from tta_bench.errors import DataMissing, PluginError, TTABenchError, UnknownName, UsageError, WeightsMissing
 from tta_bench.records import RunRecord
 from tta_bench.runs.bench import Bench
+from tta_bench.runs.executors.schedule import drive
+from tta_bench.runs.executors.work import Executor, Task, refuse_objects, words
+from tta_bench.runs.needs import Needs
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunOptions, RunSpec
 from tta_bench.system.code import blamed
@@ -79,12 +83,32 @@ def _as_preset(bench: Bench, spec: RunSpec) -> RunSpec:
         return spec
 
 
-def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient: bool = False) -> Iterator[Cell]:
-    """Runs the cells one after the other. Whatever is misspelt fails at once, before anything is loaded; what can't be
-    had or crashes fails its own cells only. `lenient`: a method that refuses a cell is left out of it in silence."""
-    new = [spec for spec in cells if force or bench.find(spec) is None]
+def combinations(sweep: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values that hyper-parameters are to take; one without any if there are none."""
+    return [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
+
+
+def distinct(cells: Iterable[RunSpec]) -> list[RunSpec]:
+    """Each cell once: a method that lacks a swept hyper-parameter has one cell for all of its values."""
+    return list({repr(spec): spec for spec in cells}.values())
+
+
+def execute(
+    bench: Bench,
+    cells: Sequence[RunSpec],
+    force: bool = False,
+    lenient: bool = False,
+    executor: Executor | None = None,
+) -> Iterator[Cell]:
+    """Runs the cells, here one after the other or wherever the executor does. Whatever is misspelt fails at once,
+    before anything is loaded; what can't be had or crashes fails its own cells only. `lenient`: a method that refuses
+    a cell is left out of it in silence."""
+    new = cells if force else [spec for spec in cells if bench.find(spec) is None]
     if new:
         _check(bench, new, lenient)
+    if executor is not None:
+        yield from _elsewhere(bench, cells, force, lenient, executor)
+        return
     for spec in cells:
         try:
             record, already = bench.run(spec, force)
@@ -94,15 +118,34 @@ def execute(bench: Bench, cells: Sequence[RunSpec], force: bool = False, lenient
                 continue
             if len(cells) == 1:
                 raise
-            words = " ".join(str(failure).split()).removeprefix(f"{spec}: ")  # whose failure it is the cell says
-            yield Cell(spec, failure=words, exit_code=failure.exit_code)
+            yield Cell(spec, failure=words(failure, spec), exit_code=failure.exit_code)
         else:
             yield Cell(spec, record, already)
 
 
+def _elsewhere(
+    bench: Bench, cells: Sequence[RunSpec], force: bool, lenient: bool, executor: Executor
+) -> Iterator[Cell]:
+    """What is known to be done is told here; only the rest is sent."""
+    tasks = [Task(number, spec, force) for number, spec in enumerate(cells) if force or bench.find(spec) is None]
+    for task in tasks:
+        refuse_objects(task.spec)
+    sent = {task.number for task in tasks}
+    for spec in (spec for number, spec in enumerate(cells) if number not in sent):
+        yield Cell(spec, *bench.run(spec))
+    needs = Needs(bench)
+    for task, answer in drive(executor, tasks, lambda task: needs.of(task.spec), bench.reporter.line):
+        if answer.folder is not None:
+            yield Cell(task.spec, records.load(answer.folder), answer.already)
+        elif lenient and answer.refused:
+            bench.reporter.line(f"ttabench: {task.spec.method_name} left out: {answer.failure}")
+        else:
+            yield Cell(task.spec, failure=answer.failure, exit_code=answer.exit_code)
+
+
 def _check(bench: Bench, cells: Sequence[RunSpec], lenient: bool) -> None:
     """Refuses what is misspelt in any of the cells. A plugin that can't be loaded fails its own cells later."""
-    for spec in {(_key(s.method), s.order, s.prompt): s for s in cells}.values():
+    for spec in {(_key(s.method), repr(s.settings), s.order, s.prompt): s for s in cells}.values():
         try:
             bench.check(spec)
         except PluginError:

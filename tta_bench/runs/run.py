@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -75,9 +76,11 @@ class Run:
     recipes: Mapping[str, ViewRecipe]  # role -> views
     source: Source
     reward: Source | None  # as the method's second backbone sees the images
-    device: str
+    device: str  # of the encoders
+    adapt_device: str  # of the method
     batch_size: int
     encoder_forwards: int = field(default=0, init=False)  # views through an image encoder
+    encoding_seconds: float = field(default=0.0, init=False)
     notes: list[str] = field(default_factory=list, init=False)  # what makes the numbers suspect
 
     def __post_init__(self) -> None:
@@ -198,7 +201,10 @@ class Run:
         """Has all features ready that the method will ask for. Returns what it sees from a position on."""
 
         def stored(source: Source, recipe: ViewRecipe) -> StoredViews:
+            began = time.perf_counter()
             views, forwards = source.views(recipe, self.stream.indices)
+            if forwards:  # otherwise it has looked into the store, or waited for another process
+                self.encoding_seconds += time.perf_counter() - began
             self.encoder_forwards += forwards
             return views
 
@@ -210,26 +216,26 @@ class Run:
         if self.reward is not None:
             reward = [stored(self.reward, recipe) for recipe in (Original(), self.recipes["views"])]
         reporter.line(f"{self.encoder_forwards} encoder forwards")
-        return lambda start: observations(self.stream, image, views, reward, start, self.device)
+        return lambda start: observations(self.stream, image, views, reward, start, self.adapt_device)
 
     def _task(self) -> Task:
         """What the method may know. Tensors are its own copies; every object in it leads to no label."""
-        backbone = self.source.backbone
+        backbone, device = self.source.backbone, self.adapt_device
         bank, text = self.source.prompts.encode(backbone)
         reward_text = None
         if self.reward is not None:
-            reward_text = self.reward.prompts.encode(self.reward.backbone)[1].clone().to(self.device)
+            reward_text = self.reward.prompts.encode(self.reward.backbone)[1].clone().to(device)
         tunable = backbone if self.method.tunes_prompts and isinstance(backbone, PromptTunable) else None
         return Task(
             class_names=tuple(self.source.dataset.class_names),
-            text=text.clone().to(self.device),
-            text_bank=bank.clone().to(self.device),
+            text=text.clone().to(device),
+            text_bank=bank.clone().to(device),
             scale=backbone.logit_scale,
             bias=backbone.logit_bias,
-            encode_texts=TextEncoder(backbone.encode_texts),
+            encode_texts=TextEncoder(backbone.encode_texts, device),
             prompts=None if tunable is None else CountedPrompts(tunable),
-            rng=torch.Generator(self.device).manual_seed(int(digest(f"method/{self.spec.seed}")[:15], 16)),
-            device=self.device,
+            rng=torch.Generator(device).manual_seed(int(digest(f"method/{self.spec.seed}")[:15], 16)),
+            device=device,
             reward_text=reward_text,
         )
 
@@ -350,10 +356,12 @@ class Run:
             speed={
                 "images_per_s": len(self.stream) / adaptation.seconds,
                 "seconds": adaptation.seconds,
+                "encoding_seconds": self.encoding_seconds,
                 "peak_memory_mb": provenance.peak_memory_mb(self.device),
             },
             hardware={
                 **provenance.hardware(self.device),
+                "adapt_device": self.adapt_device,
                 "adapting_threads": adapting_threads(self.method),
                 "batch_size": self.batch_size,
             },

@@ -1,0 +1,99 @@
+"""What became of the cells of suites: which run each is, or why it failed. One small file per cell below `home/cells`.
+
+`known.py` finds a run again only where all code is ours, and never a failure; a suite wants to know both of all cells.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tta_bench import records
+from tta_bench.errors import StoreError, TTABenchError
+from tta_bench.records import RunRecord
+from tta_bench.runs import grid, known
+from tta_bench.runs.executors.work import words
+from tta_bench.runs.grid import Cell
+from tta_bench.system.files import digest, write_atomically
+
+if TYPE_CHECKING:
+    from tta_bench.runs.bench import Bench
+    from tta_bench.runs.executors.work import Executor
+    from tta_bench.runs.spec import RunSpec
+
+
+class State(StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    WAITING = "waiting"
+
+
+class Standing(NamedTuple):
+    """How a cell stands."""
+
+    state: State
+    record: RunRecord | None = None
+    failure: str = ""
+    exit_code: int = 0
+
+
+class Ledger:
+    """The notes about cells under a bench's home. Another version of ttabench starts without any."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def standing(self, spec: RunSpec) -> Standing:
+        """Found without torch. An outside plugin that was edited since then would run again, which is not seen here."""
+        found = self._bench.find(spec)
+        if found is not None:
+            return Standing(State.DONE, found)
+        try:
+            note = json.loads(self._file(spec).read_bytes())
+            if note["run"]:
+                return Standing(State.DONE, records.load(self._bench.runs / note["run"]))
+            return Standing(State.FAILED, None, str(note["failure"]), int(note["exit_code"]))
+        except (OSError, ValueError, KeyError, TypeError, TTABenchError):
+            return Standing(State.WAITING)
+
+    def note(self, cell: Cell) -> None:
+        run = "" if cell.record is None else cell.record.run_id
+        content = {"cell": str(cell.spec), "run": run, "failure": cell.failure, "exit_code": cell.exit_code}
+        with suppress(StoreError):  # a home that is read-only still has its records
+            write_atomically(self._file(cell.spec), json.dumps(content, indent=1).encode())
+
+    def _file(self, spec: RunSpec) -> Path:
+        key = digest([repr(spec), known.code_digest()])
+        return self._bench.home / "cells" / key[:2] / f"{key}.json"
+
+
+def execute(
+    bench: Bench,
+    cells: Sequence[RunSpec],
+    retry_failed: bool = False,
+    lenient: bool = False,
+    executor: Executor | None = None,
+) -> Iterator[Cell]:
+    """Runs the cells that have no record, and notes what becomes of them. One that failed before is left alone and
+    named, unless it is to be tried again."""
+    ledger = Ledger(bench)
+    before = {id(spec): ledger.standing(spec) for spec in cells}
+    left_out = [] if retry_failed else [spec for spec in cells if before[id(spec)].state is State.FAILED]
+    for spec in left_out:
+        _, _, failure, code = before[id(spec)]
+        yield Cell(spec, failure=f"failed before, --retry-failed tries again: {failure}", exit_code=code)
+    todo = [spec for spec in cells if spec not in left_out]
+    try:
+        for cell in grid.execute(bench, todo, lenient=lenient, executor=executor):
+            ledger.note(cell)
+            yield cell
+    except TTABenchError as failure:
+        if len(todo) != 1:
+            raise
+        cell = Cell(todo[0], failure=words(failure, todo[0]), exit_code=failure.exit_code)  # a grid of one raises
+        ledger.note(cell)
+        yield cell
