@@ -34,7 +34,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     head = ["start", "--head", "--num-cpus", "2", "--port", str(port), "--include-dashboard", "false"]
     log = tmp_path / "ray.log"
     with log.open("w") as said:
-        command = [RAY, *head, "--disable-usage-stats", "--block"]
+        command = [str(RAY), *head, "--disable-usage-stats", "--block"]
         cluster = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, **TOKEN})
     deadline = time.monotonic() + 120
     while "Ray runtime started" not in log.read_text():

@@ -28,6 +28,7 @@ from tta_bench.cli import (
     runs,
     score,
     store,
+    suite,
     verify,
 )
 from tta_bench.cli.main import INTERRUPTED, say_once

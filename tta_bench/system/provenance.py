@@ -30,9 +30,10 @@ def versions() -> dict[str, str]:
 
 
 @functools.cache
+@functools.cache
 def git_state() -> dict[str, Any]:
     """Commit and dirty flag of the checkout that the code runs from; empty for an installed wheel."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return {}
 
