@@ -136,7 +136,7 @@ def _fault(error: BaseException) -> dict[str, Any]:
             return {"error": kind.__name__, "text": str(error)}
     whole = "".join(traceback.format_exception(error))
     with contextlib.suppress(Exception):  # the plugin may have closed it
-        print(whole, file=sys.stderr)  # the log
+        traceback.print_exception(error)  # into the log
     return _complaint(in_words(error, author_line(error))) | {"traceback": whole}
 
 
