@@ -78,7 +78,7 @@ def test_all_four_methods_run_from_stored_features(invoke: Invoke, files: Path) 
 def test_all_prompts_run(invoke: Invoke, files: Path, prompt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
     result = run(invoke, "clip,tpt", "--prompt", prompt)
-    assert line(result).startswith("tpt on scenes")
+    assert "\ntpt on scenes" in result.out
     table = invoke("leaderboard", "--format", "csv").out
     assert f",{prompt}," in table
 

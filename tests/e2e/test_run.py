@@ -83,7 +83,8 @@ def test_a_grid_runs_every_combination(toy_run: Invoke, home: Path) -> None:
     result = toy_run("twobranches,prompttuner", "--seed", "0-1,5", "--limit", "6")
     assert result.code == 0
     assert len(list((home / "runs").glob("*/run.json"))) == 6
-    assert result.out.count("\n") == 6
+    assert result.out.count(" on toy with toyclip, seed ") == 6
+    assert "* is the best of a column" in result.out  # and their table
 
 
 def test_settings_recipes_and_limit_are_part_of_the_identities(toy_run: Invoke, home: Path) -> None:

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from tta_bench.errors import StoreError
 from tta_bench.features.options import FeatureType
-from tta_bench.features.store import Entry, FeatureKey, FeatureStore, check_free_space
+from tta_bench.features.store import STORE_VERSION, Entry, FeatureKey, FeatureStore, check_free_space
 
 SHAPE = (10, 3, 8)
 
@@ -72,7 +72,7 @@ def test_every_part_of_the_key_counts() -> None:
         FeatureKey("data", "model", "AugMix(4)", 0),
         FeatureKey("data", "model", "AugMix(3)", 1),
         FeatureKey("data", "model", "AugMix(3)", 0, "float32"),
-        FeatureKey("data", "model", "AugMix(3)", 0, version=2),
+        FeatureKey("data", "model", "AugMix(3)", 0, version=STORE_VERSION + 1),
     ]
     assert len({key.digest for key in keys}) == len(keys)
 

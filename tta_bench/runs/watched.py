@@ -16,6 +16,7 @@ import tta_bench
 
 FILES = ("open", "sqlite3.connect")
 OTHERS = ("socket.connect", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
+METADATA = (".egg-info", ".dist-info")  # of what is installed: entry points are looked up there
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr")  # libraries look there for processors, time zones, locales
 
 
@@ -44,4 +45,4 @@ def _known(file: Path, allowed: Collection[str]) -> bool:
         return True
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     code = {Path(name).resolve() for name in (*loaded, *allowed) if isinstance(name, str)}
-    return file in code or file.parent.name == "__pycache__"
+    return file in code or file.parent.name == "__pycache__" or file.parent.suffix in METADATA
