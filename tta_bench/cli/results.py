@@ -15,33 +15,41 @@ from tta_bench.cli.options import AsJson, Results, choice, complain, names
 from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
 from tta_bench.records import SCORES, RunRecord
 from tta_bench.system import paths
+from tta_bench.system.files import write_atomically
 from tta_bench.system.text import counted, visible
 
 Parts = Mapping[str, Mapping[str, float | None]]  # "halves" -> "first" -> mAP
-FORMATS = ("console", "md", "csv", "latex", "json")
+FORMATS = ("console", "md", "csv", "latex", "json", "html")
 
 
 # ---------------------------------------------------------------------------------------------------- leaderboard
 
 
 def leaderboard(
-    format_: Annotated[str, typer.Option("--format", help="console, md, csv, latex or json.")] = "console",
+    format_: Annotated[str, typer.Option("--format", help="console, md, csv, latex, json or html.")] = "console",
     dataset: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
     backbone: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
     method: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
     random_weights: Annotated[
         bool, typer.Option("--random-weights", help="Show runs of untrained backbones as well.")
     ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Into a file; html is one page.", metavar="FILE")
+    ] = None,
     results: Results = None,
 ) -> None:
     """Tables of all runs: methods × datasets, one per backbone and prompt."""
     options = {"dataset": dataset, "backbone": backbone, "method": method}
     wanted = {name: names(values, f"--{name}") for name, values in options.items() if values}
-    show_leaderboard(results, choice("--format", format_, FORMATS), wanted, random_weights)
+    show_leaderboard(results, choice("--format", format_, FORMATS), wanted, random_weights, output)
 
 
 def show_leaderboard(
-    results: Path | None, format_: str, wanted: Mapping[str, Sequence[str]], random_weights: bool = False
+    results: Path | None,
+    format_: str,
+    wanted: Mapping[str, Sequence[str]],
+    random_weights: bool = False,
+    output: Path | None = None,
 ) -> None:
     from tta_bench.report.frame import long_form
 
@@ -62,8 +70,13 @@ def show_leaderboard(
     if not runs:
         folder = results or paths.runs()
         raise UsageError(f"no runs in {folder}: `ttabench run --method clip` makes the first")
+    if format_ == "html":
+        from tta_bench.report.page import page
+
+        _put(page(runs), output)
+        return
     frame = long_form(runs)
-    if format_ == "console":
+    if format_ == "console" and output is None:
         from rich.console import Console
 
         from tta_bench.report.console import to_console
@@ -74,7 +87,16 @@ def show_leaderboard(
         return
     from tta_bench.report.formats import render
 
-    print(render(frame, format_).rstrip("\n"))
+    _put(render(frame, format_), output)
+
+
+def _put(text: str, output: Path | None) -> None:
+    """Into a file, or to the terminal."""
+    if output is None:
+        print(text.rstrip("\n"))
+    else:
+        write_atomically(output, text.encode())
+        complain(f"wrote {output}")
 
 
 def _load_all(results: Path | None) -> list[RunRecord]:
