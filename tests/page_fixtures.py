@@ -31,26 +31,24 @@ def save_run(runs: Path, method: str, dataset: str = "toy", seed: int = 0, **cha
         "empty_classes": "skip",
         "prompt_texts": "a" * 64,
     }
-    made = record(
-        method,
-        **{
-            "dataset": dataset,
-            "protocol": Identity(parts),
-            "config": Identity({"method": method, "version": "1"}),
-            "replicate": Identity({"seed": seed, "order": "shuffled"}),
-            "seed": seed,
-            "n": IMAGES,
-            "dataset_size": IMAGES,
-            "metrics": metrics.summary(scores, labels, "skip", ap, "threshold"),
-            "per_class_ap": dict(zip(CLASSES, map(float, ap), strict=True)),
-            "counts": {"forwards_per_image": 1 + len(method), "state_bytes": 100 * len(method)},
-            "speed": {"images_per_s": 1000.0 / len(method)},
-            "provenance": {"git_commit": "c0ffee" * 6, "git_dirty": False, "versions": {"torch": "2.15.0"}},
-            "hardware": {"processor": "AMD EPYC"},
-            "setting": "episodic" if method in ("clip", "regions") else "online",
-            **changes,
-        },
-    )
+    fields: dict[str, object] = {
+        "dataset": dataset,
+        "protocol": Identity(parts),
+        "config": Identity({"method": method, "version": "1"}),
+        "replicate": Identity({"seed": seed, "order": "shuffled"}),
+        "seed": seed,
+        "n": IMAGES,
+        "dataset_size": IMAGES,
+        "metrics": metrics.summary(scores, labels, "skip", ap, "threshold"),
+        "per_class_ap": dict(zip(CLASSES, map(float, ap), strict=True)),
+        "counts": {"forwards_per_image": 1 + len(method), "state_bytes": 100 * len(method)},
+        "speed": {"images_per_s": 1000.0 / len(method)},
+        "provenance": {"git_commit": "c0ffee" * 6, "git_dirty": False, "versions": {"torch": "2.15.0"}},
+        "hardware": {"processor": "AMD EPYC"},
+        "setting": "episodic" if method in ("clip", "regions") else "online",
+        **changes,
+    }
+    made = record(method, None, **fields)
     order = np.random.default_rng(seed).permutation(IMAGES)
     arrays = scores[order][:, None], scores[order], labels[order], order.astype(np.int64)
     return records.save(made, runs / made.run_id, *arrays, [f"image {i}" for i in order], {})

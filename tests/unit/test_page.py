@@ -102,13 +102,15 @@ def test_differences_are_those_of_the_statistics(runs: list[RunRecord]) -> None:
     rows = [row["name"] for row in board["rows"]]
     (column,) = [i for i, column in enumerate(board["columns"]) if column["name"] == "toy"]
     pairs = board["statistics"]["mAP"]["pairs"][column]
-    expected = compare([run for run in runs if run.dataset == "toy"]).to_frame().set_index("method")
+    expected = {row["method"]: row for row in compare([run for run in runs if run.dataset == "toy"]).rows}
     against = codes(pairs["against"][str(rows.index("clip"))])
     for method in ("purf", "tda", "regions"):
         delta, half, *_ = against[4 * rows.index(method) :][:4]
-        assert (delta - 20_000) / 100 == pytest.approx(expected.loc[method, "delta"], abs=0.006)
-        width = expected.loc[method, "high"] - expected.loc[method, "low"]
-        assert (half - 20_000) / 100 == pytest.approx(width / 2, abs=0.006)
+        assert (delta - 20_000) / 100 == pytest.approx(expected[method]["delta"], abs=0.006)
+        low, high = (expected[method][side] for side in ("low", "high"))
+        assert isinstance(low, float)
+        assert isinstance(high, float)
+        assert (half - 20_000) / 100 == pytest.approx((high - low) / 2, abs=0.006)
     assert len(codes(pairs["all"])) == 4 * 6  # of every two of four rows
     first = (codes(pairs["all"])[0] - 20_000) / 100  # row 0 less row 1
     cells = {row: board["metrics"]["mAP"]["mean"][number * 3 + column] for number, row in enumerate(rows)}

@@ -13,7 +13,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from tta_bench import __version__
-from tta_bench.cli import captions, check, data, pack, results, run, view
+from tta_bench.cli import captions, check, data, pack, plot, results, run, view
 from tta_bench.cli.main import INTERRUPTED, say_once
 from tta_bench.cli.options import Command, complain, configured
 from tta_bench.errors import Interrupted, TTABenchError
@@ -32,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": results.show,
     "diff": results.diff,
     "view": view.view,
+    "plot": plot.plot,
     "list": check.list_,
     "check": check.check,
     "doctor": check.doctor,

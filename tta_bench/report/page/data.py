@@ -63,6 +63,19 @@ class PageBoard:
         several = found is not None and len(found.intervals) > 1 and not self.board.untrained
         return found is not None and several and self.digests[row] in found.tied
 
+    def is_best(self, row: Row, column: Column, kind: str) -> bool:
+        """To the last digit shown; one that stands alone is no best, nor is a speed."""
+        cell = self.board.cells.get((row, column, kind))
+        return cell is not None and round(cell.mean, 2) == self._best.get((column, kind))
+
+    @cached_property
+    def _best(self) -> dict[tuple[Column, str], float]:
+        values: dict[tuple[Column, str], list[float]] = {}
+        for (_, column, kind), cell in self.board.cells.items():
+            if kind in SCORES.values() and not self.board.untrained:
+                values.setdefault((column, kind), []).append(round(cell.mean, 2))
+        return {key: max(found) for key, found in values.items() if len(found) > 1}
+
     def ranks(self, row: Row, column: Column, metric: str) -> tuple[int, int] | None:
         found = self.statistics.get((column, metric))
         return None if found is None or self.board.untrained else found.ranks.get(self.digests[row])

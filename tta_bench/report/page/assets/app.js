@@ -18,9 +18,11 @@ function boardLabel(board) {
   return board.backbone + (board.untrained ? " (untrained)" : "");
 }
 
+// The one that a link names, else one of its backbone, else the first that is trained.
 function boardOf(given) {
-  const same = data.boards.filter((board) => boardLabel(board) === given.backbone);
-  return same.find((board) => board.prompt === given.prompt) || same[0] || data.boards.find((board) => !board.untrained) || data.boards[0];
+  const trained = [...data.boards].sort((a, b) => a.untrained - b.untrained);
+  const ofBackbone = trained.filter((board) => !given.backbone || boardLabel(board) === given.backbone);
+  return ofBackbone.find((board) => !given.prompt || board.prompt === given.prompt) || ofBackbone[0] || trained[0];
 }
 
 function change(changes, replace = false) {
