@@ -29,7 +29,9 @@ class Browser:
             raise RuntimeError(
                 f"no {' and no '.join(missing)} here: tests/install_chromium gets them (Debian, as root)"
             )
-        self._driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
+        self._driver = subprocess.Popen(
+            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         assert self._driver.stdout is not None
         port = next(found[1] for line in self._driver.stdout if (found := re.search(r"on port (\d+)\.", line)))
         self._address = f"http://127.0.0.1:{port}"

@@ -67,8 +67,11 @@ def saved(figure: Figure, kind: str) -> bytes:
 
 def label_points(figure: Figure, axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     """A name beside each point, on the first side where it covers no other; what finds no room stays without one."""
+    from matplotlib.transforms import Bbox
+
     figure.draw_without_rendering()  # places are known only then
-    taken: list[Any] = []
+    marks = [axes.transData.transform(point) for point in points.values()]
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]
     for name, point in points.items():
         for dx, dy in BESIDE:
             side = "left" if dx > 0 else "right"

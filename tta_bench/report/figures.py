@@ -173,6 +173,8 @@ def pareto(runs: Sequence[RunRecord]) -> Figure:
         for point in points.values():
             axes.plot(*point, "o", markersize=4, color=COLOURS[0] if point in front else "#888888")
         axes.set(xscale="log", xlabel="images per second (adapting)", ylabel="mAP (%)", title=title(group[0]))
+        axes.xaxis.set_major_formatter("{x:,g}")  # powers would be set as formulas, which are switched off
+        axes.xaxis.set_minor_formatter("")
         axes.margins(x=0.18, y=0.1)
         label_points(figure, axes, points)
         return figure

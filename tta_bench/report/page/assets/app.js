@@ -34,32 +34,37 @@ function change(changes, replace = false) {
 function choices(board) {
   const backbones = distinct(data.boards.map(boardLabel));
   const prompts = distinct(data.boards.filter((other) => boardLabel(other) === state.backbone).map((other) => other.prompt));
-  const spaces = Object.entries(data.scores).map(([value, text]) => ({ value, text: value === "mAP" ? "mAP, raw scores" : `mAP, ${text}` }));
+  const spaces = Object.entries(data.scores).map(([value, text]) => ({ value, text: `mAP, ${value === "mAP" ? "raw scores" : text}` }));
   const others = Object.keys(board.metrics).filter((name) => !(name in data.scores));
   const any = (values) => (distinct(values).length > 1 ? [{ value: "", text: "all" }, ...distinct(values)] : []);
+  const withMetric = state.view === "table" || state.view === "cost";
   return [
     choice("Backbone", backbones, state.backbone, (backbone) => change({ backbone, sort: "", cell: "", column: "" })),
     choice("Prompt", prompts, state.prompt, (prompt) => change({ prompt, sort: "", cell: "", column: "" })),
-    state.view === "table" || state.view === "cost" ? choice("Metric", [...spaces, ...others], state.metric, (metric) => change({ metric })) : null,
+    withMetric ? choice("Metric", [...spaces, ...others], state.metric, (metric) => change({ metric })) : null,
     choice("Tag", any(board.rows.map((row) => row.tag)), state.tag || "", (tag) => change({ tag })),
     choice("Setting", any(board.rows.map((row) => row.setting)), state.setting || "", (setting) => change({ setting })),
   ];
 }
 
 function filterBox() {
-  const box = el("input", { type: "search", id: "filter", value: state.filter || "", placeholder: "method …", oninput: () => change({ filter: box.value }, true) });
+  const oninput = () => change({ filter: box.value }, true);
+  const box = el("input", { type: "search", id: "filter", value: state.filter || "", placeholder: "method …", oninput });
   return el("label", { class: "choice" }, el("span", {}, "Filter"), box);
 }
 
 function tableView(board) {
   const caption = `${board.title}: ${state.metric}` + (state.baseline ? ` less that of ${state.baseline}` : "");
   const legend = state.baseline
-    ? "Each cell: difference, half of its 95 % interval, adjusted p. Coloured: significant. Click the baseline's name again for the values."
-    : "Bold is the best of a column, underlined is not significantly below it; small: the ranks that can't be excluded. Click a name to compare with it, a cell for where it comes from.";
+    ? ["Each cell: difference, half of its 95 % interval, adjusted p. Coloured: significant. ",
+      "Click the baseline's name again for the values."]
+    : ["Bold is the best of a column, underlined is not significantly below it; small: the ranks that can't be excluded. ",
+      "Click a name to compare with it, a cell for where it comes from."];
   const table = exportedTable(board, state);
-  const controls = state.baseline ? [el("button", { type: "button", onclick: () => change({ baseline: "" }) }, "No baseline")] : [];
-  const body = table.rows.length ? liveTable(board, state, change) : el("p", { class: "empty" }, "No row is left: change the filter, tag or setting.");
-  return { controls, content: [body, el("p", { class: "notes" }, legend)], table, caption };
+  const without = () => change({ baseline: "" });
+  const controls = state.baseline ? [el("button", { type: "button", onclick: without }, "No baseline")] : [];
+  if (!table.rows.length) return { ...empty("No row is left: change the filter, tag or setting.", controls), caption };
+  return { controls, content: [liveTable(board, state, change), note(...legend)], table, caption };
 }
 
 function viewOf(board) {
@@ -68,17 +73,21 @@ function viewOf(board) {
 }
 
 function exportsOf(view) {
-  const latex = el("button", { type: "button", onclick: () => save("leaderboard.tex", toLatex(view.table, view.caption), "text/plain") }, "LaTeX");
-  return el("span", { class: "exports" }, el("button", { type: "button", onclick: () => save("leaderboard.csv", toCsv(view.table), "text/csv") }, "CSV"), latex);
+  const button = (text, onclick) => el("button", { type: "button", onclick }, text);
+  return el("span", { class: "exports" },
+    button("CSV", () => save("leaderboard.csv", toCsv(view.table), "text/csv")),
+    button("LaTeX", () => save("leaderboard.tex", toLatex(view.table, view.caption), "text/plain")));
 }
 
 function draw() {
   const board = boardOf(state), held = heldFocus(), view = viewOf(board);
-  const tabs = VIEWS.map((name) => el("a", { href: formatState({ ...state, view: name, of: "", cell: "" }), "aria-current": name === state.view ? "page" : null }, TITLES[name]));
-  const notes = board.notes.map((note) => el("li", {}, note));
+  const link = (name) => formatState({ ...state, view: name, of: "", cell: "" });
+  const tabs = VIEWS.map((name) => el("a", { href: link(name), "aria-current": name === state.view ? "page" : null }, TITLES[name]));
+  const notes = board.notes.map((text) => el("li", {}, text));
   live.replaceChildren(
     el("nav", { "aria-label": "Views" }, tabs),
-    el("div", { class: "controls" }, choices(board), view.controls, filterBox(), view.table.rows.length ? exportsOf(view) : null),
+    el("div", { class: "controls" },
+      choices(board), view.controls, filterBox(), view.table.rows.length ? exportsOf(view) : null),
     el("h2", { class: "caption" }, view.caption || TITLES[state.view]),
     board.untrained ? el("p", { class: "warning" }, "The backbone is untrained: these numbers mean nothing.") : "",
     ...view.content,
@@ -122,18 +131,27 @@ function drawDetails(board) {
 
 // ------------------------------------------------------------------------------------------ theme, reloading, begin
 
+// What this browser remembers of the reader's wishes; a page in a sandbox keeps nothing.
+function kept(name, value) {
+  try {
+    if (value !== undefined) localStorage.setItem(name, value);
+    return localStorage.getItem(name);
+  } catch {
+    return null;
+  }
+}
+
 function themes() {
   const button = document.getElementById("theme"), kinds = ["system", "light", "dark"];
-  const kept = { get: () => { try { return localStorage.getItem("theme"); } catch { return null; } }, set: (v) => { try { localStorage.setItem("theme", v); } catch { /* a page in a sandbox keeps nothing */ } } };
   const show = (kind) => {
     document.documentElement.dataset.theme = kind;
     button.textContent = `Theme: ${kind}`;
   };
   button.hidden = false;
-  show(kinds.includes(kept.get()) ? kept.get() : "system");
+  show(kinds.includes(kept("theme")) ? kept("theme") : "system");
   button.addEventListener("click", () => {
     const next = kinds[(kinds.indexOf(document.documentElement.dataset.theme) + 1) % kinds.length];
-    kept.set(next);
+    kept("theme", next);
     show(next);
   });
 }

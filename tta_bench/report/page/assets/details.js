@@ -29,25 +29,37 @@ function runFacts(run, shared) {
   return facts;
 }
 
+function score(metric, cell) {
+  const spread = metric.sd[cell] === null ? "" : ` ± ${shown(metric.sd[cell])} (sd)`;
+  const hasInterval = metric.low && metric.low[cell] !== null;
+  const interval = hasInterval ? `, 95 % interval ${shown(metric.low[cell])} to ${shown(metric.high[cell])}` : "";
+  return shown(metric.mean[cell]) + spread + interval;
+}
+
 function details(board, shared, cell, close) {
   const row = board.rows[Math.floor(cell / board.columns.length)], column = board.columns[cell % board.columns.length];
   const runs = board.runs[cell];
-  const scores = (wanted) => Object.fromEntries(Object.entries(board.metrics).filter(([, m]) => wanted(m) && m.mean[cell] !== null).map(([name, m]) => {
-    const interval = m.low && m.low[cell] !== null ? `, 95 % interval ${shown(m.low[cell])} to ${shown(m.high[cell])}` : "";
-    return [name, shown(m.mean[cell]) + (m.sd[cell] === null ? "" : ` ± ${shown(m.sd[cell])} (sd)`) + interval];
-  }));
+  const metrics = Object.entries(board.metrics).filter(([, metric]) => metric.mean[cell] !== null);
+  const scores = (wanted) => Object.fromEntries(
+    metrics.filter(([, metric]) => wanted(metric)).map(([name, metric]) => [name, score(metric, cell)]));
   const parts = [
-    el("header", {}, el("h2", { id: "details-title" }, `${row.name} on ${column.name}`), el("button", { type: "button", class: "close", onclick: close, "aria-label": "Close" }, "×")),
+    el("header", {},
+      el("h2", { id: "details-title" }, `${row.name} on ${column.name}`),
+      el("button", { type: "button", class: "close", onclick: close, "aria-label": "Close" }, "×")),
     section("Scores", factList(scores((m) => m.low)), folded("Other metrics", scores((m) => !m.low))),
   ];
-  if (!runs.length) parts.push(el("p", {}, column.protocol ? "Nothing was run here." : "An average over the complete columns: open one of them."));
+  if (!runs.length) {
+    parts.push(el("p", {}, column.protocol ? "Nothing was run here." : "An average over the complete columns: open one of them."));
+  }
   for (const run of runs) {
-    parts.push(section(`Replicate: seed ${run.seed}, order ${run.order}`, commandLine(run.command), factList(runFacts(run, shared)),
+    parts.push(section(`Replicate: seed ${run.seed}, order ${run.order}`,
+      commandLine(run.command), factList(runFacts(run, shared)),
       folded("Code", shared[run.code]), folded("Versions", shared[run.versions]), folded("Hardware", shared[run.hardware])));
   }
   if (runs.length) {
-    parts.push(section("Config", factList({ digest: row.config, tag: row.tag, setting: row.setting, status: row.status, ...shared[row.parts] })));
-    parts.push(section("Protocol", factList({ digest: column.protocol, ...shared[column.parts], classes: shared[column.classes].length })));
+    const { config: digest, tag, setting, status } = row, classes = shared[column.classes].length;
+    parts.push(section("Config", factList({ digest, tag, setting, status, ...shared[row.parts] })));
+    parts.push(section("Protocol", factList({ digest: column.protocol, ...shared[column.parts], classes })));
   }
   return parts;
 }

@@ -4,10 +4,12 @@
 function cellFacts(board, state, row, column, baseline) {
   const metric = board.metrics[state.metric], cell = row * board.columns.length + column;
   const value = metric.mean[cell], said = board.statistics[state.metric];
-  const interval = metric.low && metric.low[cell] !== null ? `95 % interval ${shown(metric.low[cell])} to ${shown(metric.high[cell])}` : "";
-  const spread = metric.sd[cell] === null ? "" : `standard deviation ${shown(metric.sd[cell])} over ${board.runs[cell].length} runs`;
-  const where = `${board.rows[row].name} on ${board.columns[column].name}`;
-  if (baseline !== null && baseline !== row) return { ...deltaFacts(board, said, row, column, baseline, value, cell, metric), where, cell };
+  const where = cellName(board, cell);
+  if (baseline !== null && baseline !== row) return { ...deltaFacts(board, state, row, column, baseline), where, cell };
+  const hasInterval = metric.low && metric.low[cell] !== null;
+  const interval = hasInterval ? `95 % interval ${shown(metric.low[cell])} to ${shown(metric.high[cell])}` : "";
+  const count = board.runs[cell].length;
+  const spread = metric.sd[cell] === null ? "" : `standard deviation ${shown(metric.sd[cell])} over ${count} runs`;
   const rank = said ? said.ranks[cell] : null;
   const ranked = rank ? `rank ${rankText(rank)} of ${board.rows.length}` : "";
   return {
@@ -17,18 +19,21 @@ function cellFacts(board, state, row, column, baseline) {
   };
 }
 
-function deltaFacts(board, said, row, column, baseline, value, cell, metric) {
+function deltaFacts(board, state, row, column, baseline) {
+  const said = board.statistics[state.metric], { mean } = board.metrics[state.metric], width = board.columns.length;
   const found = said ? difference(said.pairs[column], board.rows.length, row, baseline) : null;
-  const other = metric.mean[baseline * board.columns.length + column];
   if (found) {
+    const { value, low, high } = found, adjusted = shownP(found.adjusted);
     return {
-      value: found.value, text: signed(found.value), half: `±${shown(found.high - found.value)}`, p: `p ${shownP(found.adjusted)}`,
-      certain: isSignificant(found),
-      about: `Δ ${signed(found.value)}, 95 % interval ${signed(found.low)} to ${signed(found.high)}; p ${shownP(found.p)}, adjusted ${shownP(found.adjusted)} (${found.correction})`,
+      value, text: signed(value), half: `±${shown(high - value)}`, p: `p ${adjusted}`, certain: isSignificant(found),
+      about: `Δ ${signed(value)}, 95 % interval ${signed(low)} to ${signed(high)}; `
+        + `p ${shownP(found.p)}, adjusted ${adjusted} (${found.correction})`,
     };
   }
+  const value = mean[row * width + column], other = mean[baseline * width + column];
   if (value === null || other === null) return { value: null, text: "–", about: "nothing to compare" };
-  const why = !board.columns[column].protocol ? "an average has no test" : said ? "the two have not been compared in this page" : "this metric has no test";
+  const untested = said ? "the two have not been compared in this page" : "this metric has no test";
+  const why = board.columns[column].protocol ? untested : "an average has no test";
   return { value: value - other, text: signed(value - other), about: `Δ ${signed(value - other)}; no interval: ${why}` };
 }
 
@@ -40,11 +45,16 @@ function bestOf(facts) {
 // The table on screen: rows in order, each with the facts of its cells.
 function tableOf(board, state) {
   const kept = keptRows(board.rows, state);
-  const baseline = board.rows.findIndex((row) => row.name === state.baseline);
-  const facts = new Map(kept.map((row) => [row.number, board.columns.map((_, c) => cellFacts(board, state, row.number, c, baseline < 0 ? null : baseline))]));
+  const baseline = board.rows.findIndex((row) => row.name === state.baseline), against = baseline < 0 ? null : baseline;
+  const factsOf = (row) => board.columns.map((_, column) => cellFacts(board, state, row.number, column, against));
+  const facts = new Map(kept.map((row) => [row.number, factsOf(row)]));
   const sort = parseSort(state.sort || "-" + board.columns[0].name);
   const column = board.columns.findIndex((c) => c.name === sort.by);
-  const valueOf = (row) => (column < 0 ? row.name : column in facts.get(row.number) && facts.get(row.number)[column].isBaseline ? 0 : facts.get(row.number)[column].value);
+  const valueOf = (row) => {
+    if (column < 0) return row.name;
+    const fact = facts.get(row.number)[column];
+    return fact.isBaseline ? 0 : fact.value; // among differences the baseline's is nothing
+  };
   const rows = sortedRows(kept, valueOf, sort.down);
   if (!board.untrained && baseline < 0) {
     board.columns.forEach((_, c) => {
@@ -57,10 +67,12 @@ function tableOf(board, state) {
 
 function exportedTable(board, state) {
   const { rows, facts, baseline } = tableOf(board, state);
-  const heads = ["method", ...board.columns.flatMap((c) => (baseline < 0 ? [c.name] : [`${c.name} Δ`, `${c.name} ± 95 %`, `${c.name} p`]))];
+  const headsOf = ({ name }) => (baseline < 0 ? [name] : [`${name} Δ`, `${name} ± 95 %`, `${name} p`]);
+  const heads = ["method", ...board.columns.flatMap(headsOf)];
   const cells = (fact) => {
     const first = { text: fact.text, bold: fact.best, underlined: fact.tied };
-    return baseline < 0 ? [first] : [first, { text: (fact.half || "").replace("±", "") }, { text: (fact.p || "").replace("p ", "") }];
+    const test = [(fact.half || "").replace("±", ""), (fact.p || "").replace("p ", "")].map((text) => ({ text }));
+    return baseline < 0 ? [first] : [first, ...test];
   };
   return { heads, rows: rows.map((row) => [{ text: row.name }, ...facts.get(row.number).flatMap(cells)]) };
 }
@@ -69,13 +81,14 @@ function liveTable(board, state, change) {
   const { rows, facts, baseline, sort } = tableOf(board, state);
   const header = (name, numeric) => {
     const sorted = sort.by === name ? (sort.down ? "descending" : "ascending") : "none";
-    const button = el("button", { type: "button", onclick: () => change({ sort: nextSort(state.sort || "-" + board.columns[0].name, name, numeric) }) }, name);
-    return el("th", { scope: "col", "aria-sort": sorted }, button);
+    const onclick = () => change({ sort: nextSort((sort.down ? "-" : "") + sort.by, name, numeric) });
+    return el("th", { scope: "col", "aria-sort": sorted }, el("button", { type: "button", onclick }, name));
   };
   const body = el("tbody");
   for (const row of rows) {
+    const title = "Enter or click: compare all rows with this one";
     const line = el("tr", { class: row.number === baseline ? "baseline" : null },
-      el("th", { scope: "row", tabindex: -1, "data-row": row.number, title: "Enter or click: compare all rows with this one" }, row.name));
+      el("th", { scope: "row", tabindex: -1, "data-row": row.number, title }, row.name));
     for (const fact of facts.get(row.number)) line.append(tableCell(fact));
     body.append(line);
   }
@@ -88,8 +101,9 @@ function liveTable(board, state, change) {
 }
 
 function tableCell(fact) {
-  const kinds = [fact.best && "best", fact.tied && !fact.best && "tied", fact.certain && (fact.value > 0 ? "gain" : "loss")].filter(Boolean);
-  const cell = el("td", { tabindex: -1, "data-cell": fact.cell, class: kinds.join(" ") || null }, el("span", { class: "value" }, fact.text));
+  const kind = fact.best ? "best" : fact.tied ? "tied" : fact.certain ? (fact.value > 0 ? "gain" : "loss") : null;
+  const value = el("span", { class: "value" }, fact.text);
+  const cell = el("td", { tabindex: -1, "data-cell": fact.cell, class: kind }, value);
   const small = fact.half ? `${fact.half} ${fact.p}` : fact.rank;
   if (small) cell.append(el("small", {}, small));
   return cell;

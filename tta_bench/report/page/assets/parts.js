@@ -33,10 +33,11 @@ function choice(label, options, chosen, onchange) {
 
 // A plain table: what plots say in text, and what the small views are.
 function plainTable(caption, table) {
-  const line = (cells, tag) => el("tr", {}, cells.map((cell, i) => el(i ? tag : "th", { scope: i ? (tag === "th" ? "col" : null) : tag === "th" ? "col" : "row" }, cell)));
-  const body = table.rows.map((row) => line(row.map((cell) => (cell.bold ? el("b", {}, cell.text) : cell.text)), "td"));
+  const heads = el("tr", {}, table.heads.map((text) => el("th", { scope: "col" }, text)));
+  const body = table.rows.map(([first, ...others]) =>
+    el("tr", {}, el("th", { scope: "row" }, first.text), others.map((cell) => el("td", {}, cell.text))));
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-    el("table", {}, el("thead", {}, line(table.heads, "th")), el("tbody", {}, body)));
+    el("table", {}, el("thead", {}, heads), el("tbody", {}, body)));
 }
 
 function save(name, text, type) {

@@ -27,18 +27,26 @@ function scale([low, high], from, to, log = false) {
 
 function logTicks(low, high) {
   const found = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
-    for (const factor of [1, 2, 5]) if (factor * 10 ** power >= low * 0.999 && factor * 10 ** power <= high * 1.001) found.push(factor * 10 ** power);
-  return found.length > 8 ? found.filter((v) => Number.isInteger(Math.round(Math.log10(v) * 1e6) / 1e6)) : found;
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+    for (const factor of [1, 2, 5]) found.push({ factor, value: factor * 10 ** power });
+  }
+  const within = found.filter(({ value }) => value >= low * 0.999 && value <= high * 1.001);
+  return within.filter(({ factor }) => within.length <= 8 || factor === 1).map(({ value }) => value);
 }
 
 function frame(label, x, y, xTicks, yTicks, xLabel, yLabel) {
-  const bottom = HEIGHT - BOTTOM, right = WIDTH - RIGHT;
+  const bottom = HEIGHT - BOTTOM, right = WIDTH - RIGHT, middle = (TOP + bottom) / 2;
+  const xTick = (v) => svg("g", { class: "tick" },
+    svg("line", { x1: x(v), x2: x(v), y1: bottom, y2: bottom + 5 }),
+    svg("text", { x: x(v), y: bottom + 18, "text-anchor": "middle" }, scaled(v)));
+  const yTick = (v) => svg("g", { class: "tick" },
+    svg("line", { x1: LEFT, x2: right, y1: y(v), y2: y(v) }),
+    svg("text", { x: LEFT - 8, y: y(v) + 4, "text-anchor": "end" }, scaled(v)));
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, class: "plot" },
-    yTicks.map((v) => svg("g", { class: "tick" }, svg("line", { x1: LEFT, x2: right, y1: y(v), y2: y(v) }), svg("text", { x: LEFT - 8, y: y(v) + 4, "text-anchor": "end" }, scaled(v)))),
-    xTicks.map((v) => svg("g", { class: "tick" }, svg("line", { x1: x(v), x2: x(v), y1: bottom, y2: bottom + 5 }), svg("text", { x: x(v), y: bottom + 18, "text-anchor": "middle" }, scaled(v)))),
+    yTicks.map(yTick),
+    xTicks.map(xTick),
     svg("text", { class: "axis", x: (LEFT + right) / 2, y: HEIGHT - 8, "text-anchor": "middle" }, xLabel),
-    svg("text", { class: "axis", transform: `translate(14 ${(TOP + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, yLabel));
+    svg("text", { class: "axis", transform: `translate(14 ${middle}) rotate(-90)`, "text-anchor": "middle" }, yLabel));
 }
 
 // Labels at their heights, pushed apart until none covers another.
@@ -68,8 +76,9 @@ function linePlot(label, series, xLabel, yLabel, zeroLine = false) {
   series.forEach((s, i) => {
     const points = s.x.map((v, k) => (s.y[k] === null ? null : `${x(v).toFixed(1)},${y(s.y[k]).toFixed(1)}`)).filter(Boolean);
     plot.append(svg("polyline", { points: points.join(" "), ...lineStyle(i) }, svg("title", {}, s.name)));
-    plot.append(svg("line", { class: "leader", x1: WIDTH - RIGHT + 1, y1: ends[i], x2: WIDTH - RIGHT + 9, y2: heights[i] }));
-    plot.append(svg("text", { class: `label hue${i % HUES}`, x: WIDTH - RIGHT + 12, y: heights[i] + 4 }, shortened(s.name), svg("title", {}, s.name)));
+    const edge = WIDTH - RIGHT, label = { class: `label hue${i % HUES}`, x: edge + 12, y: heights[i] + 4 };
+    plot.append(svg("line", { class: "leader", x1: edge + 1, y1: ends[i], x2: edge + 9, y2: heights[i] }));
+    plot.append(svg("text", label, shortened(s.name), svg("title", {}, s.name)));
   });
   return plot;
 }
@@ -78,17 +87,19 @@ function linePlot(label, series, xLabel, yLabel, zeroLine = false) {
 function pointPlot(label, points, front, xLabel, yLabel, { log = false, diagonal = false } = {}) {
   fitPlots();
   const xs = points.map((p) => p.x), ys = points.flatMap((p) => [p.y, p.low ?? p.y, p.high ?? p.y]);
-  const both = extent([...xs, ...ys]);
-  const xRange = diagonal ? both : log ? [Math.min(...xs) / 1.4, Math.max(...xs) * 1.4] : extent(xs), yRange = diagonal ? both : extent(ys);
+  const both = extent([...xs, ...ys]), ownRange = log ? [Math.min(...xs) / 1.4, Math.max(...xs) * 1.4] : extent(xs);
+  const [xRange, yRange] = diagonal ? [both, both] : [ownRange, extent(ys)];
   const x = scale(xRange, LEFT, WIDTH - RIGHT, log), y = scale(yRange, HEIGHT - BOTTOM, TOP);
   const plot = frame(label, x, y, log ? logTicks(...xRange) : ticks(...xRange), ticks(...yRange), xLabel, yLabel);
   if (diagonal) plot.append(svg("line", { class: "zero", x1: x(both[0]), y1: y(both[0]), x2: x(both[1]), y2: y(both[1]) }));
-  if (front.length > 1) plot.append(svg("polyline", { class: "front", points: front.map((p) => `${x(p.x)},${y(p.y)}`).join(" ") }));
+  const joined = front.map((p) => `${x(p.x)},${y(p.y)}`).join(" ");
+  if (front.length > 1) plot.append(svg("polyline", { class: "front", points: joined }));
   const taken = points.map((p) => ({ left: x(p.x) - 5, right: x(p.x) + 5, top: y(p.y) - 5, bottom: y(p.y) + 5 }));
   for (const p of points) {
     const cx = x(p.x), cy = y(p.y);
-    if (p.low !== null && p.low !== undefined) plot.append(svg("line", { class: "whisker", x1: cx, x2: cx, y1: y(p.low), y2: y(p.high) }));
-    plot.append(svg("circle", { class: p.class || (front.includes(p) ? "on-front" : "off-front"), cx, cy, r: 4.5 }, svg("title", {}, `${p.name}: ${shown(p.y)}, ${scaled(p.x)}`)));
+    if (p.low !== null) plot.append(svg("line", { class: "whisker", x1: cx, x2: cx, y1: y(p.low), y2: y(p.high) }));
+    const kind = p.class || (front.includes(p) ? "on-front" : "off-front");
+    plot.append(svg("circle", { class: kind, cx, cy, r: 4.5 }, svg("title", {}, `${p.name}: ${shown(p.y)}, ${scaled(p.x)}`)));
     const place = p.class ? null : freePlace(shortened(p.name), cx, cy, taken);
     if (place) plot.append(svg("text", { class: "label", x: place.left, y: place.bottom - 3 }, shortened(p.name)));
   }
@@ -97,7 +108,8 @@ function pointPlot(label, points, front, xLabel, yLabel, { log = false, diagonal
 
 // Right of a point, else left, above or below; nowhere if all is taken: the table below has every name.
 function freePlace(text, cx, cy, taken) {
-  const width = 6.8 * text.length, sides = [[8, -7], [-8 - width, -7], [4, -21], [-4 - width, -21], [4, 7], [-4 - width, 7], [8, -34], [-8 - width, 20]];
+  const width = 6.8 * text.length, left = -8 - width;
+  const sides = [[8, -7], [left, -7], [4, -21], [left + 4, -21], [4, 7], [left + 4, 7], [8, -34], [left, 20]];
   for (const [dx, dy] of sides) {
     const box = { left: cx + dx, right: cx + dx + width, top: cy + dy, bottom: cy + dy + 14 };
     const covers = taken.some((t) => t.left < box.right && box.left < t.right && t.top < box.bottom && box.top < t.bottom);
