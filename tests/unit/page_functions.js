@@ -27,6 +27,9 @@ const checks = {
     assert.equal(page.difference(pairs, 3, 2, 1).value, -3);
     assert.deepEqual([page.difference(pairs, 3, 2, 1).low, page.difference(pairs, 3, 2, 1).high], [-3.5, -2.5]);
     assert.equal(page.difference(pairs, 3, 1, 1), null);
+    const four = { all: pack(...[1, 2, 3, 4, 5, 6].flatMap((points) => pair(100 * points))), against: {} };
+    assert.equal(page.difference(four, 4, 2, 3).value, 6);
+    assert.equal(page.difference(four, 4, 3, 1).value, -5);
     assert.equal(page.difference(null, 3, 0, 1), null);
   },
   "a family comes before the exploring"() {
