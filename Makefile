@@ -1,6 +1,6 @@
 # make demo         a genuine experiment on the embedded default, ending in a leaderboard
 # make test         the test suite
-# make test-slow    what takes longer: many kill points, fresh virtual environments
+# make test-slow    what takes longer: many kill points, fresh virtual environments, the page in a browser
 # make test-cluster the grids on a real Slurm (apt-get install slurm-wlm munge) and a real Ray, workers killed in mid-work
 # make latex        installs what the slow tests compile LaTeX tables with (Debian and Ubuntu; needs root)
 # make lint         style, types, who imports whom, and whether README and docs still show what is so
@@ -24,6 +24,7 @@ test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n 2 --dist loadfile
 
 test-slow: $(VENV)/.installed-dev
+	sh tests/install_chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 latex:

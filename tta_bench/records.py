@@ -421,10 +421,11 @@ class Results(Sequence[RunRecord]):
         return reported(self.runs)
 
     def _repr_html_(self) -> str:
-        from tta_bench.report.formats import html_text, to_html
+        from tta_bench.report.formats import html_text
+        from tta_bench.report.page import tables
 
         missing = "".join(f"<p>{html_text(line)}</p>" for line in (*self.problems, *self.failures))
-        return to_html(self.to_frame()) + missing
+        return tables(self.runs) + missing
 
     def __repr__(self) -> str:
         kinds = [

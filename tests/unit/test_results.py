@@ -119,7 +119,7 @@ def test_html_is_escaped_and_marked() -> None:
     html = Results((record(nasty, **fields), on("toy", n=5)), (nasty,), (nasty,))._repr_html_()  # type: ignore[arg-type]
     assert "<script" not in html
     assert '"1"' not in html
-    assert "toy (5 of 10) mAP" in html
+    assert "toy (5 of 10)" in html
     assert "untrained" in Results((record(random_weights=True),))._repr_html_()
     assert "No runs" in Results()._repr_html_()
 

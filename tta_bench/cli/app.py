@@ -20,6 +20,7 @@ from tta_bench.cli import (
     data,
     leaderboard,
     pack,
+    plot,
     published,
     reproduce,
     results,
@@ -30,6 +31,7 @@ from tta_bench.cli import (
     store,
     suite,
     verify,
+    view,
 )
 from tta_bench.cli.main import INTERRUPTED, say_once
 from tta_bench.cli.options import Command, complain, configured
@@ -51,6 +53,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare.compare,
     "show": results.show,
     "diff": results.diff,
+    "view": view.view,
+    "plot": plot.plot,
     "score": score.score,
     "verify": verify.verify,
     "list": check.list_,

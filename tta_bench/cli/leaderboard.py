@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from tta_bench.report.board import Wanted
     from tta_bench.report.standings import Key, Standings
 
-FORMATS = ("console", "md", "csv", "latex", "json")
+FORMATS = ("console", "md", "csv", "latex", "json", "html")
 CLIP = "clip"  # the baseline if nobody names another, whether it was run or not
 FILE_WIDTH = 100  # of the console's tables in a file
 Several = Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")]
 
 
 def leaderboard(
-    format_: Annotated[str, typer.Option("--format", help="console, md, csv, latex or json.")] = "console",
+    format_: Annotated[
+        str, typer.Option("--format", help="console, md, csv, latex, json or html: a page with all there is.")
+    ] = "console",
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,6 +132,10 @@ class _Text:
             console.print(part)
 
     def rendered(self, format_: str, width: int) -> str:
+        if format_ == "html":  # where readers choose metric, order and baseline themselves
+            from tta_bench.report.page import page
+
+            return page(self.runs)
         from tta_bench.report.formats import render
         from tta_bench.report.latex import LatexStyle
 

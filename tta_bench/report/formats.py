@@ -1,4 +1,4 @@
-"""Boards and long form -> text in a format: markdown, csv, json, and a plain HTML table for notebooks.
+"""Boards and long form -> text in a format: markdown, csv and json.
 
 Names come from records, and records come from anywhere: everything is escaped for its format, and control characters
 are written out, so that a name can neither start a line nor steer a terminal.
@@ -151,31 +151,6 @@ def markdown(text: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- HTML
-
-
-def to_html(frame: pd.DataFrame, wanted: Wanted | None = None, standings: Mapping[Key, Standings] | None = None) -> str:
-    """A bare table per board, for notebooks."""
-    if not len(frame):
-        return f"<p>{NO_RUNS}</p>"
-    return "\n".join(map(_html_table, boards(frame, wanted, standings)))
-
-
-def _html_table(board: Board) -> str:
-    settings = ["setting"] if len(board.settings) > 1 else []
-    heads = ["method", *settings, *(f"{column.name} {kind}" for column, kind in board.fields)]
-    lines = [f"<p>{html_text(board.sentence)}</p>"] if board.sentence else []
-    lines.append(f"<table>\n<caption>{html_text(board.title)}</caption>")
-    lines.append("<thead><tr>" + "".join(f'<th scope="col">{html_text(head)}</th>' for head in heads) + "</tr></thead>")
-    lines.append("<tbody>")
-    for row in board.rows:
-        shown = [html_text(row.setting or "–") for _ in settings]
-        shown += [
-            board.text(row, column, kind, lambda t: f"<b>{t}</b>", lambda t: f"<u>{t}</u>")
-            for column, kind in board.fields
-        ]
-        cells = "".join(f"<td>{cell}</td>" for cell in shown)
-        lines.append(f'<tr><th scope="row">{html_text(row.name)}</th>{cells}</tr>')
-    return "\n".join([*lines, "</tbody>\n</table>", f"<p>{html_text(' '.join([*board.notes, legend(board)]))}</p>"])
 
 
 def html_text(text: str) -> str:

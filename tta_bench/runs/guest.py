@@ -356,9 +356,8 @@ class _RemoteFeatures(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        if (
-            torch.is_grad_enabled()
-        ):  # create_graph=True: the graph is with the runner, so they would be wrong in silence
+        # With create_graph=True: the graph is with the runner, so they would be wrong in silence.
+        if torch.is_grad_enabled():
             raise RuntimeError("second derivatives of prompts can't be had in a process of its own")
         return ctx.prompts.gradient(ctx.ticket, gradients[0]), None, None, None
 

@@ -1,0 +1,104 @@
+// The pure functions of the page, in node: `node page_functions.js FOLDER-OF-ASSETS`. Ends with an error if one is wrong.
+
+const assert = require("node:assert");
+const fs = require("node:fs");
+const path = require("node:path");
+
+const files = ["numbers", "state", "exports"].map((name) => fs.readFileSync(path.join(process.argv[2], `${name}.js`), "utf8"));
+const names = [
+  "unpack", "fromPoints", "fromProbability", "difference", "shown", "signed", "shownP", "scaled", "rankText", "paretoFront", "ticks", "strength",
+  "parseState", "formatState", "nextSort", "keptRows", "sortedRows", "cellName", "cellAt", "toCsv", "toLatex", "isSignificant",
+];
+const page = new Function(`${files.join("\n")}\nreturn { ${names.join(", ")} };`)();
+
+const pack = (...codes) => Buffer.from(Uint16Array.from(codes).buffer).toString("base64");
+const pair = (points, p = 4096) => [20000 + points, 20000 + 50, p, p];
+
+const checks = {
+  "numbers are read as they were packed"() {
+    assert.deepEqual(page.unpack(pack(0, 258, 65535)), [0, 258, 65535]);
+    assert.equal(page.fromPoints(20123), 1.23);
+    assert.equal(page.fromPoints(65535), null);
+    assert.ok(Math.abs(page.fromProbability(4096) - 0.1) < 1e-12);
+  },
+  "a difference is found from either side"() {
+    const pairs = { all: pack(...pair(100), ...pair(200), ...pair(300)), against: {} }; // of the rows (0, 1), (0, 2), (1, 2)
+    assert.equal(page.difference(pairs, 3, 0, 2).value, 2);
+    assert.equal(page.difference(pairs, 3, 2, 1).value, -3);
+    assert.deepEqual([page.difference(pairs, 3, 2, 1).low, page.difference(pairs, 3, 2, 1).high], [-3.5, -2.5]);
+    assert.equal(page.difference(pairs, 3, 1, 1), null);
+    const four = { all: pack(...[1, 2, 3, 4, 5, 6].flatMap((points) => pair(100 * points))), against: {} };
+    assert.equal(page.difference(four, 4, 2, 3).value, 6);
+    assert.equal(page.difference(four, 4, 3, 1).value, -5);
+    assert.equal(page.difference(null, 3, 0, 1), null);
+  },
+  "a family comes before the exploring"() {
+    const missing = [65535, 65535, 65535, 65535];
+    const pairs = { all: pack(...pair(100), ...pair(200), ...pair(300)), against: { 0: pack(...missing, ...pair(-150, 8192), ...missing) } };
+    assert.deepEqual([page.difference(pairs, 3, 1, 0).value, page.difference(pairs, 3, 1, 0).correction], [-1.5, "Holm"]);
+    assert.equal(page.difference(pairs, 3, 0, 1).value, 1.5);
+    assert.equal(page.difference(pairs, 3, 2, 0).value, -2); // not in the family: from the pairs
+    assert.ok(page.isSignificant(page.difference(pairs, 3, 1, 0)) && !page.isSignificant(page.difference(pairs, 3, 2, 0)));
+  },
+  "numbers as text"() {
+    assert.deepEqual([page.shown(1.005), page.shown(null), page.shown(NaN), page.shown(1e308)], ["1.00", "–", "–", "1.00e+308"]);
+    assert.deepEqual([page.signed(1.234), page.signed(-1.234), page.signed(-0.001), page.signed(0)], ["+1.23", "−1.23", "0.00", "0.00"]);
+    assert.deepEqual([page.shownP(0.0001), page.shownP(0.0312), page.shownP(0.5), page.shownP(null)], ["< 0.001", "0.031", "0.50", "–"]);
+    assert.deepEqual([page.scaled(999), page.scaled(1234567), page.scaled(0)], ["999", "1.23 M", "0"]);
+    assert.deepEqual([page.rankText([1, 1]), page.rankText([1, 4]), page.rankText(null)], ["1", "1–4", ""]);
+  },
+  "nothing on the front is beaten in both"() {
+    const points = [{ x: 1, y: 5 }, { x: 2, y: 5 }, { x: 3, y: 1 }, { x: 2, y: 4 }];
+    assert.deepEqual(page.paretoFront(points, true), [{ x: 3, y: 1 }, { x: 2, y: 5 }]);
+    assert.deepEqual(page.paretoFront(points, false), [{ x: 1, y: 5 }]);
+  },
+  "ticks are round and within"() {
+    assert.deepEqual(page.ticks(0, 100), [0, 20, 40, 60, 80, 100]);
+    assert.deepEqual(page.ticks(-0.3, 0.3), [-0.2, 0, 0.2]);
+    assert.ok(page.ticks(5, 5).length >= 1);
+    assert.deepEqual([page.strength(5, 10), page.strength(-20, 10), page.strength(1, 0)], [0.5, -1, 0]);
+  },
+  "a link gives back the state"() {
+    const state = { view: "classes", filter: "a&b=#%", baseline: "clip [tuned: α=1]" };
+    assert.deepEqual(page.parseState(page.formatState(state)), state);
+    assert.deepEqual(page.parseState("#view=nonsense&evil=1"), { view: "table" });
+    assert.equal(page.formatState({ view: "table" }), "#");
+  },
+  "a click sorts, a second turns round"() {
+    assert.equal(page.nextSort("-a", "b", true), "-b");
+    assert.equal(page.nextSort("-b", "b", true), "b");
+    assert.equal(page.nextSort("-b", "method", false), "method");
+  },
+  "rows are kept by words, tag and setting"() {
+    const rows = [{ name: "TDA fast", tag: "default", setting: "online" }, { name: "purf", tag: "tuned", setting: "online" }];
+    assert.deepEqual(page.keptRows(rows, { filter: "fast tda" }).map((row) => row.number), [0]);
+    assert.deepEqual(page.keptRows(rows, { tag: "tuned", setting: "online" }).map((row) => row.number), [1]);
+    assert.equal(page.keptRows(rows, {}).length, 2);
+  },
+  "what has no value comes last whichever way"() {
+    const rows = [{ number: 0, v: null }, { number: 1, v: 1 }, { number: 2, v: 3 }];
+    assert.deepEqual(page.sortedRows(rows, (row) => row.v, true).map((row) => row.number), [2, 1, 0]);
+    assert.deepEqual(page.sortedRows(rows, (row) => row.v, false).map((row) => row.number), [1, 2, 0]);
+  },
+  "a cell goes by its names"() {
+    const board = { rows: [{ name: "a" }, { name: "b" }], columns: [{ name: "x" }, { name: "y" }], runs: [[], [], [], []] };
+    assert.equal(page.cellName(board, 2), "b on x");
+    assert.equal(page.cellAt(board, "b on x"), 2);
+    assert.equal(page.cellAt(board, "c on x"), null);
+  },
+  "csv is no formula and no second column"() {
+    const table = { heads: ["method", 'a"b'], rows: [[{ text: "=cmd()" }, { text: "−1.50" }], [{ text: "a,b" }, { text: "–" }]] };
+    assert.equal(page.toCsv(table), `method,"a""b"\n'=cmd(),-1.50\n"a,b",\n`);
+  },
+  "latex is escaped, and marked"() {
+    const table = { heads: ["method", "x_1"], rows: [[{ text: "[50%]" }, { text: "−1.5", bold: true }], [{ text: "\\input{a}" }, { text: "2", underlined: true }]] };
+    const text = page.toLatex(table, "one\ntwo");
+    assert.ok(text.startsWith("% one two\n\\begin{tabular}{lr}"));
+    for (const part of ["x\\_1", "{}[50\\%] & \\textbf{$-$1.5} \\\\", "\\textbackslash{}input\\{a\\} & \\underline{2} \\\\"]) assert.ok(text.includes(part), part);
+  },
+};
+
+for (const [name, check] of Object.entries(checks)) {
+  check();
+  console.log(`ok: ${name}`);
+}

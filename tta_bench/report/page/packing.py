@@ -1,0 +1,33 @@
+"""Numbers -> text that takes little room in a page: 16 bits each, in base64. assets/numbers.js reads them.
+
+Points (of mAP or AP) are kept to a hundredth and shifted so that differences fit too; p is kept as its logarithm, to
+less than a tenth of a percent. What is undefined, or out of reach, is MISSING.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable
+
+MISSING = 0xFFFF
+SHIFT = 20_000  # hundredths of a point: from -200 to 200 points
+P_STEPS = 4096  # per decade: p down to 1e-15
+
+
+def points(value: float | None) -> int:
+    """Hundredths of a point, shifted."""
+    if value is None or not math.isfinite(value) or abs(value) > SHIFT / 100:
+        return MISSING
+    return round(value * 100) + SHIFT
+
+
+def probability(p: float) -> int:
+    """Its logarithm; rounded up, so that nothing turns out more significant than it is."""
+    if math.isnan(p):
+        return MISSING
+    return min(MISSING - 1, int(-math.log10(p) * P_STEPS)) if p > 0 else MISSING - 1
+
+
+def packed(codes: Iterable[int]) -> str:
+    return base64.b64encode(b"".join(code.to_bytes(2, "little") for code in codes)).decode()
