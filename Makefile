@@ -58,7 +58,7 @@ PROMPT_METHODS = tpt,mltta
 FEATURE_METHODS = $(METHODS),views,zero,mta,zregions,bca,bcp,dota,sparc
 results-run: $(VENV)/.installed-dev
 	$(BIN)/ttabench run --method $(FEATURE_METHODS),$(PROMPT_METHODS) --dataset scenes --backbone tiny --seed $(SEEDS) \
-	    --results build/results
+	    --jobs 2 --results build/results
 	$(BIN)/ttabench results add $$(dirname build/results/*/run.json)
 	$(BIN)/python results/refresh.py
 

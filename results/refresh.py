@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import subprocess
 import sys
 from pathlib import Path
 
-import tta_bench
 from tta_bench.errors import TTABenchError
 from tta_bench.runs.exchange import checked
 
@@ -74,7 +74,9 @@ def unsound(runs: Path) -> list[str]:
 def table(runs: Path) -> str:
     if not any(runs.glob("*/run.json")):
         return ABOVE + NO_RUNS
-    return ABOVE + tta_bench.load_results(runs).leaderboard("md").rstrip("\n") + "\n"
+    command = [sys.executable, "-m", "tta_bench", "leaderboard", "--format", "md", "--results", str(runs)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return ABOVE + shown.rstrip("\n") + "\n"
 
 
 if __name__ == "__main__":
