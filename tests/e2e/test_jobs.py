@@ -22,6 +22,7 @@ from tta_bench.runs.executors.local import share_of_cores
 TOYS = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0")
 
 
+@pytest.mark.slow
 def test_two_jobs_whose_workers_are_killed_give_the_bits_of_one(tmp_path: Path) -> None:
     alone = dying_workers.in_one_process(tmp_path / "one")
     said = dying_workers.with_two_deaths(tmp_path / "two", "--jobs", "2")

@@ -171,6 +171,7 @@ def test_too_large_is_not_committed(
     assert "is the most" in fault
 
 
+@pytest.mark.slow
 def test_the_committed_results_are_sound_and_their_table_is_not_stale() -> None:
     result = refresh(ROOT / "results", "--check")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -15,6 +15,7 @@ from tta_bench.runs import folder as folders
 from tta_bench.runs.bench import Bench
 
 
+@pytest.mark.slow
 def test_a_forced_run_that_is_killed_leaves_the_old_record(tmp_path: Path) -> None:
     finish(tmp_path)
     before = the_record(tmp_path)

@@ -242,7 +242,8 @@ def run(
                 failures.add(str(cell.spec), cell.failure, cell.exit_code)
     except KeyboardInterrupt:
         raise Interrupted from None
-    show_grid([done[place] for place in sorted(done)])
+    if not swept:  # which has a table of its own
+        show_grid([done[place] for place in sorted(done)])
     if len(streams) > 1 and done:
         _show_orders(list(done.values()))
     if swept and done:
