@@ -31,6 +31,7 @@ def test_two_jobs_whose_workers_are_killed_give_the_bits_of_one(tmp_path: Path) 
     assert dying_workers.encoded_once(tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_elsewhere_is_named_and_the_others_go_on(invoke: Invoke, home: Path) -> None:
     result = invoke("run", "-m", "secondeyes", "--dataset", "toy,voc2007", "--jobs", "2", *_without_dataset(TOYS))
     assert result.code == 2

@@ -80,6 +80,7 @@ def test_killed_while_adapting(tmp_path: Path, undisturbed: tuple[bytes, bytes, 
     assert "resuming at image" in check(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_means_starting_afresh(tmp_path: Path, undisturbed: tuple[bytes, bytes, str]) -> None:
     kill_when(lambda: adapted_images(tmp_path) >= 3, tmp_path)
     (file,) = (tmp_path / "runs").glob("*/checkpoint.pt")

@@ -43,6 +43,7 @@ def command(site: Path, home: Path, *arguments: str) -> subprocess.CompletedProc
     return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_an_edited_helper_of_a_package_is_another_config(tmp_path: Path) -> None:
     outputs = []
     for sign in ("+1", "+1", "-1"):  # one size and perhaps one second: cached byte code would be taken for good
