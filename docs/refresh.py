@@ -7,6 +7,7 @@ A block is marked by a comment on the line before it:
 
     <!-- refresh -->                  a console block: its lines with a $ are run, the output follows
     <!-- refresh tail=20 -->          of the output the last 20 lines
+    <!-- refresh measured -->         its rows are sorted by what was measured: the check only runs it
     <!-- refresh python -->           a python block that is run; the text block after it holds what it prints
 
 The check compares forms: numbers, names of runs and widths of columns may differ, commands, words and columns may not.
@@ -67,6 +68,8 @@ def refreshed(block: re.Match[str], quick: bool) -> str:
         tail = next((int(o.removeprefix("tail=")) for o in options if o.startswith("tail=")), len(lines))
         cut = ["…"] if tail < len(lines) else []
         shown += [command, *cut, *lines[-tail:]]
+    if quick and "measured" in options:
+        return block[0]
     text = "\n".join(line.rstrip() for line in shown)
     return f"<!-- refresh{block['options']} -->\n```{kind}\n{text}\n```\n"
 

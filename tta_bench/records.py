@@ -230,20 +230,22 @@ def load_scores(record: RunRecord) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
 def _score_file(record: RunRecord) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
     tensors, metadata = read_tensors(_folder(record) / SCORES, record.files.get(SCORES))
     try:
-        return {name: tensors[name] for name in ("scores", "labels", "index")}, list(json.loads(metadata["ids"]))
+        found = {name: tensors[name] for name in ("scores", "labels", "index")}
+        if found["labels"].min(initial=0) < -1 or found["labels"].max(initial=0) > 1:
+            raise ValueError("labels are 1, 0 or -1")
+        return found, list(json.loads(metadata["ids"]))
     except (KeyError, ValueError) as error:
         raise BadData(f"{_folder(record) / SCORES}: not what a run writes ({type(error).__name__}: {error})") from error
 
 
 def load_in_dataset_order(record: RunRecord) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Scores [N, C] and labels [N, C] with the images as the dataset has them: alike for all runs of a protocol."""
-    file = _folder(record) / SCORES
-    tensors, _ = read_tensors(file, record.files.get(SCORES))
+    tensors, _ = _score_file(record)
     try:
         order = tensors["index"].argsort(kind="stable")
         return tensors["scores"][order], tensors["labels"][order]
-    except (KeyError, IndexError) as error:
-        raise BadData(f"{file}: not what a run writes ({type(error).__name__}: {error})") from error
+    except IndexError as error:
+        raise BadData(f"{_folder(record) / SCORES}: not what a run writes ({error})") from error
 
 
 def load_diagnostics(record: RunRecord) -> dict[str, np.ndarray[Any, Any]]:
