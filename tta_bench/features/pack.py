@@ -57,16 +57,14 @@ class Pack:
         self._tensors = _open(file)
         self._metadata: dict[str, str] = self._tensors.metadata() or {}
         names: list[str] = self._tensors.keys()
-        self.shapes: dict[str, tuple[int, ...]] = {name: self._shape(name) for name in names}
+        self._slices = {name: self._tensors.get_slice(name) for name in names}
+        self.shapes: dict[str, tuple[int, ...]] = {name: tuple(s.get_shape()) for name, s in self._slices.items()}
         faults = [*_metadata_faults(self._metadata), *_missing_tensors(self.shapes)]
         if not faults:
             self._read_metadata()
             faults = list(self._shape_faults()) or list(self._label_faults())
         if faults:
             raise BadData(f"{file} is not a sound feature pack: {'; '.join(faults)}")
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._tensors.get_slice(name).get_shape())
 
     def _read_metadata(self) -> None:
         self.ids: tuple[str, ...] = tuple(json.loads(self._metadata["ids"]))
@@ -99,11 +97,11 @@ class Pack:
 
     def image(self, index: int) -> Tensor:
         """The original image's unit-norm features, [1, D]."""
-        return self._unit(self._tensors.get_slice("image")[index : index + 1], f"image, row {index}")
+        return self._unit(self._slices["image"][index : index + 1], f"image, row {index}")
 
     def views(self, recipe: str, index: int) -> Tensor:
         """Unit-norm features of the image's views, [V, D]."""
-        return self._unit(self._tensors.get_slice(f"views/{recipe}")[index], f"views/{recipe}, row {index}")
+        return self._unit(self._slices[f"views/{recipe}"][index], f"views/{recipe}, row {index}")
 
     def text(self, prompt: str) -> Tensor:
         """The prompt's text bank, [C, P, D]. In float32 it is what the text encoder gave, bit for bit."""

@@ -17,7 +17,7 @@ from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
 from tta_bench.features.orders import stream_order
 from tta_bench.features.rendering import render
 from tta_bench.features.source import StoredViews
-from tta_bench.interfaces import Dataset, DatasetExtras, Observation
+from tta_bench.interfaces import Dataset, DatasetExtras, Observation, Sample
 from tta_bench.metrics.single_label import is_single_label
 from tta_bench.system.text import counted
 from tta_bench.views import Original
@@ -46,13 +46,7 @@ class Stream:
             raise UsageError(
                 f"dataset {dataset.name} has two images of one id; views are drawn by id, so it must be unique"
             )
-        for sample in samples:
-            if sample.labels.shape != (len(dataset.class_names),) or not np.isin(sample.labels, (1, 0, -1)).all():
-                raise BadData(
-                    f"dataset {dataset.name}, image {sample.id}: labels must be 1, 0 or -1 for each of the "
-                    f"{counted(len(dataset.class_names), 'class')}, not an array of shape {sample.labels.shape}"
-                )
-        labels = np.stack([sample.labels for sample in samples])  # [N, C]
+        labels = _labels_of(dataset, samples)
         domains = DatasetExtras.of(dataset).domains
         indices = stream_order(ids, order, seed, labels, domains)[:limit]
         in_order = None if domains is None else [domains[i] for i in indices]
@@ -60,6 +54,22 @@ class Stream:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+def _labels_of(dataset: Dataset, samples: Sequence[Sample]) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """[N, C], checked all at once: image by image the check takes as long as a cheap method's steps."""
+    wanted = (len(dataset.class_names),)
+    odd = next((i for i, sample in enumerate(samples) if sample.labels.shape != wanted), None)
+    if odd is None:
+        labels = np.stack([sample.labels for sample in samples])
+        known = (labels == 1) | (labels == 0) | (labels == -1)
+        if known.all():
+            return labels
+        odd = int(known.all(axis=1).argmin())
+    raise BadData(
+        f"dataset {dataset.name}, image {samples[odd].id}: labels must be 1, 0 or -1 for each of the "
+        f"{counted(len(dataset.class_names), 'class')}, not an array of shape {samples[odd].labels.shape}"
+    )
 
 
 class PixelRequests:

@@ -41,8 +41,9 @@ def average_precision(scores: Scores, labels: Labels, ties: Ties = "threshold") 
     if ties not in ("threshold", "dataset"):
         raise ValueError(f"ties must be 'threshold' or 'dataset', not {ties!r}")
     scores = checked(scores, labels)
-    # The *stable* sort is what makes the order of ties independent of the processor.
-    order = np.argsort(-scores.T, axis=1, kind="stable")  # [C, N]
+    # Only a stable sort ranks ties by row on every processor; where they are one threshold, any sort does, and twice as
+    # fast.
+    order = np.argsort(-scores.T, axis=1, kind="stable" if ties == "dataset" else "quicksort")  # [C, N]
     ranked = np.take_along_axis(labels.T, order, axis=1)  # [C, N]
     hits = np.cumsum(ranked == 1, axis=1)
     rank = np.cumsum(ranked != -1, axis=1)
