@@ -34,7 +34,7 @@ from tta_bench.system.progress import Silent
 IMAGES, CLASSES, DIM, VIEWS, REGIONS = 400, 80, 512, 63, 50
 METHODS = ("clip", "tda", "purf")  # the cheapest step, a cache, the most expensive step
 TURNS = 12  # pairs of processes
-REPEATS = 3  # the best of, in each process
+REPEATS = 9  # the best of, in each process
 
 
 def make_pack(file: Path) -> Path:

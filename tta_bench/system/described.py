@@ -2,74 +2,188 @@
 
 A class that was typed into a notebook has no file, and a file may have been edited since it was imported. So what
 counts is what will be executed: the byte code of the functions, their defaults, closures and the names that they use,
-followed through everything that is neither ours nor a library's.
+followed through everything that is neither ours nor a library's. Two runs that differ must never be taken for one, so
+what can't be looked into is like nothing else.
 """
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import hashlib
+import io
+import logging
+import secrets
 import sys
 import sysconfig
-from collections.abc import Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from tta_bench.system.sources import built_in_source, counts
 
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
+# They hold nothing that a number could depend on, and most can't be looked into.
+LOCKS = (type(threading.Lock()), type(threading.RLock()))
+SILENT = (io.IOBase, logging.Logger, logging.Handler, weakref.ref, threading.local, *LOCKS)
+# What Python writes into every class, and a dataclass into its own: it says nothing that another member does not say.
+WRITTEN_BY_PYTHON = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"}
+WRITTEN_BY_PYTHON |= {"__abstractmethods__", "__orig_bases__", "__parameters__", "__firstlineno__"}
+WRITTEN_BY_PYTHON |= {"__static_attributes__", "__dataclass_fields__", "__dataclass_params__"}
+Above = tuple[int, ...]
 
 
-def described(value: object, above: tuple[int, ...] = ()) -> Any:
-    """As JSON. `above` are the objects that are being described: a circle ends there."""
-    if isinstance(value, PLAIN):
-        return repr(value)
-    if id(value) in above:
-        return "…"
-    above = (*above, id(value))
-    if isinstance(value, list | tuple):
-        return [type(value).__name__, *(described(item, above) for item in value)]
-    if isinstance(value, set | frozenset):
-        return ["set", *sorted(str(described(item, above)) for item in value)]
-    if isinstance(value, Mapping):
-        return {str(described(key, above)): described(item, above) for key, item in value.items()}
-    array = _array(value)
-    if array is not None:
-        return array
-    if isinstance(value, staticmethod | classmethod):
-        return [type(value).__name__, described(value.__func__, above)]
-    if isinstance(value, property):
-        return ["property", *(described(f, above) for f in (value.fget, value.fset, value.fdel))]
-    if isinstance(value, functools.partial):
-        return ["partial", *(described(part, above) for part in (value.func, value.args, value.keywords))]
-    if isinstance(value, FunctionType):
-        return _function(value, above)
-    if isinstance(value, type):
-        return _class(value, above)
-    if isinstance(value, ModuleType | BuiltinFunctionType):
-        return f"{getattr(value, '__module__', None)}.{value.__name__}"
-    return [described(type(value), above), described(getattr(value, "__dict__", {}), above)]
+def described(value: object) -> Any:
+    """As JSON."""
+    return _Description().of(value)
 
 
-def is_outside(module: str | None) -> bool:
+def is_outside(module: object) -> bool:
     """Whether a module is its user's own: neither ours nor a library's. A notebook's has no file."""
-    if module is None or module.partition(".")[0] in ("tta_bench", "builtins"):
+    if not isinstance(module, str) or module.partition(".")[0] in ("tta_bench", "builtins"):
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
     return module not in sys.builtin_module_names and (file is None or not str(file).startswith(LIBRARIES))
 
 
-def _array(value: object) -> Any:
+class _Description:
+    """Functions, classes and modules stand in it once and are a number from then on: who calls whom is a net."""
+
+    def __init__(self) -> None:
+        self._met: dict[int, tuple[str, object]] = {}  # by id, with the object itself: ids of the dead are used again
+
+    def of(self, value: object, above: Above = ()) -> Any:
+        """`above` are the objects that are being described: a circle ends there."""
+        if isinstance(value, PLAIN):
+            return repr(value)
+        if id(value) in above:
+            return "…"
+        if id(value) in self._met:
+            return self._met[id(value)][0]
+        if isinstance(value, FunctionType | type | ModuleType):
+            self._met[id(value)] = (f"#{len(self._met)}", value)
+        return self._first(value, (*above, id(value)))
+
+    def _first(self, value: Any, above: Above) -> Any:
+        if isinstance(value, list | tuple):
+            return [type(value).__name__, *(self.of(item, above) for item in value), *self._more(value, above)]
+        if isinstance(value, set | frozenset):  # in no order, so that none may have a number that depends on it
+            return ["set", *sorted(str(_Description().of(item, above)) for item in value)]
+        if isinstance(value, Mapping):
+            items = {str(self.of(key, above)): item for key, item in value.items()}
+            named = {key: self.of(items[key], above) for key in sorted(items)}
+            return {**named, **dict.fromkeys(self._more(value, above))}
+        array = _array(value)
+        if array is not None:
+            return self.of(array, above)
+        if isinstance(value, FunctionType):
+            return self._function(value, above)
+        if isinstance(value, type):
+            return self._class(value, above)
+        if isinstance(value, ModuleType):
+            return self._module(value, above)
+        if isinstance(value, BuiltinFunctionType):
+            return self._built_in_function(value, above)
+        if isinstance(value, staticmethod | classmethod | property | functools.partial | MethodType):
+            return self._wrapper(value, above)
+        return self._object(value, above)
+
+    def _more(self, container: Any, above: Above) -> list[str]:
+        """What a subclass of a container has besides its items."""
+        more = dict(_attributes(container))
+        factory = getattr(container, "default_factory", None)
+        if factory is not None:
+            more["default_factory"] = factory
+        return [str(self.of(more, above))] if more else []
+
+    def _wrapper(self, value: Any, above: Above) -> Any:
+        inner = ("__func__", "__self__", "fget", "fset", "fdel", "func", "args", "keywords")
+        return [type(value).__name__, *(self.of(getattr(value, name, None), above) for name in inner)]
+
+    def _built_in_function(self, value: BuiltinFunctionType, above: Above) -> Any:
+        name = f"{getattr(value, '__module__', None)}.{value.__qualname__}"
+        bound = value.__self__
+        return name if bound is None or isinstance(bound, ModuleType | type) else [name, self.of(bound, above)]
+
+    def _function(self, function: FunctionType, above: Above) -> Any:
+        if not is_outside(function.__module__):
+            return _named(function)
+        code, names = function.__code__, function.__globals__
+        used = {name: names[name] for name in _names(code) if name in names}
+        cells = [list(_content(cell)) for cell in function.__closure__ or ()]
+        parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__)
+        return ["function", self._code(code, above), *(self.of(part, above) for part in parts)]
+
+    def _code(self, code: CodeType, above: Above) -> Any:
+        constants = [self._code(c, above) if isinstance(c, CodeType) else self.of(c, above) for c in code.co_consts]
+        names = [*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars]
+        return [code.co_code.hex(), code.co_exceptiontable.hex(), constants, names]
+
+    def _class(self, cls: type, above: Above) -> Any:
+        if not is_outside(cls.__module__):
+            return _named(cls)
+        members = {
+            name: name if isinstance(member, MemberDescriptorType) else self.of(member, above)
+            for name, member in vars(cls).items()
+            if not name.startswith("_abc") and name not in WRITTEN_BY_PYTHON
+        }
+        return ["class", cls.__qualname__, members, [self.of(kind, above) for kind in (*cls.__bases__, type(cls))]]
+
+    def _module(self, module: ModuleType, above: Above) -> Any:
+        if not is_outside(module.__name__):
+            return module.__name__
+        live = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+        return ["module", self.of(live, above)]
+
+    def _object(self, value: Any, above: Above) -> Any:
+        if isinstance(value, SILENT):
+            return f"{type(value).__module__}.{type(value).__qualname__}"
+        attributes = dict(_attributes(value))
+        try:
+            inside = _inside(value, with_state=not attributes)
+        except Exception:  # whoever can't be copied may raise anything
+            inside = None if attributes else f"like nothing else: {secrets.token_hex(8)}"
+        return [self.of(type(value), above), self.of(attributes, above), self.of(inside, above)]
+
+
+def _attributes(value: object) -> Iterator[tuple[str, Any]]:
+    """By name, from `__dict__` and from slots."""
+    for cls in type(value).__mro__:
+        for name, member in vars(cls).items():
+            if isinstance(member, MemberDescriptorType) and hasattr(value, name):
+                yield name, getattr(value, name)
+    yield from getattr(value, "__dict__", {}).items()
+
+
+def _inside(value: Any, with_state: bool) -> Any:
+    """What an object of a library keeps where Python does not look: asked for as if to copy it."""
+    by_library = copyreg.dispatch_table.get(type(value))
+    parts = value.__reduce_ex__(4) if by_library is None else by_library(value)
+    if isinstance(parts, str):  # its name
+        return parts
+    maker, arguments, state, items, pairs = (*parts, None, None, None)[:5]
+    return [maker, arguments, state if with_state else None, list(items or ()), list(pairs or ())]
+
+
+def _array(value: object) -> list[Any] | None:
     """A numpy array or torch tensor by its content; None for anything else. Neither library is imported for it."""
     for module, name in (("torch", "Tensor"), ("numpy", "ndarray"), ("numpy", "generic")):
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and isinstance(value, kind):
+            array: Any = value
+            dtype = str(array.dtype)
             if module == "torch":
-                tensor: Any = value
-                value = (tensor.float() if tensor.is_floating_point() else tensor).detach().cpu().numpy()
-            plain: Any = value
-            return [name, str(plain.dtype), list(plain.shape), hashlib.sha256(plain.tobytes()).hexdigest()]
+                dense = array.detach().dequantize() if array.is_quantized else array.detach().to_dense()
+                plain = dense.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+                content = plain.view(sys.modules["torch"].uint8).numpy().tobytes()  # bfloat16 is unknown to numpy
+            elif array.dtype.hasobject:  # its bytes are addresses
+                return [name, dtype, list(array.shape), array.tolist()]
+            else:
+                content = array.tobytes()
+            return [name, dtype, list(array.shape), hashlib.sha256(content).hexdigest()]
     return None
 
 
@@ -79,38 +193,15 @@ def _named(thing: Any) -> str:
     return f"{name} {built_in_source(thing.__module__)}" if counts(str(thing.__module__)) else name
 
 
-def _function(function: FunctionType, above: tuple[int, ...]) -> Any:
-    if not is_outside(function.__module__):
-        return _named(function)
-    used = {name: function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__}
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-    parts = (function.__defaults__, function.__kwdefaults__, cells, used)
-    return ["function", _code(function.__code__, above), *(described(part, above) for part in parts)]
-
-
-def _filled(cell: Any) -> bool:
+def _content(cell: Any) -> Iterator[Any]:
+    """What a closure's cell holds; nothing if it is not yet assigned."""
     try:
-        return cell.cell_contents is not None
-    except ValueError:  # not yet assigned
-        return False
+        yield cell.cell_contents
+    except ValueError:
+        return
 
 
 def _names(code: CodeType) -> list[str]:
+    """Names that the code uses, and texts in it: one may look a function up by its name."""
     inner = [name for constant in code.co_consts if isinstance(constant, CodeType) for name in _names(constant)]
-    return sorted({*code.co_names, *inner})
-
-
-def _code(code: CodeType, above: tuple[int, ...]) -> Any:
-    constants = [_code(c, above) if isinstance(c, CodeType) else described(c, above) for c in code.co_consts]
-    return [code.co_code.hex(), constants, list(code.co_names), list(code.co_varnames)]
-
-
-def _class(cls: type, above: tuple[int, ...]) -> Any:
-    if not is_outside(cls.__module__):
-        return _named(cls)
-    members = {
-        name: described(member, above)
-        for name, member in vars(cls).items()
-        if not name.startswith("_abc") and (not name.startswith("__") or isinstance(member, FunctionType))
-    }
-    return ["class", cls.__qualname__, members, [described(base, above) for base in cls.__bases__]]
+    return sorted({*code.co_names, *inner, *(text for text in code.co_consts if isinstance(text, str))})

@@ -1,0 +1,185 @@
+"""Instances and notebook classes that differ are never taken for one another, whatever they hold."""
+
+from __future__ import annotations
+
+import collections
+import decimal
+import enum
+import fractions
+import logging
+import operator
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tta_bench.system.described import described
+
+
+@dataclass(slots=True)
+class Slotted:
+    k: float
+
+
+class Plain:
+    def __init__(self, k: float) -> None:
+        self.k = k
+
+    def times(self) -> float:
+        return self.k
+
+
+class Listed(list[int]):
+    scale: float
+
+
+def listed(scale: float) -> Listed:
+    made = Listed([1, 2])
+    made.scale = scale
+    return made
+
+
+def closure(a: int | None, b: int | None) -> Any:
+    return lambda: (a, b)
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "dtype": (torch.float32, torch.float16),
+    "device": (torch.device("cpu"), torch.device("meta")),
+    "range": (range(3), range(5)),
+    "deque": (collections.deque([1]), collections.deque([1, 2])),
+    "deque's length": (collections.deque([1], 2), collections.deque([1], 3)),
+    "fraction": (fractions.Fraction(1, 2), fractions.Fraction(3, 2)),
+    "decimal": (decimal.Decimal(1), decimal.Decimal(2)),
+    "slice": (slice(3), slice(5)),
+    "dataclass with slots": (Slotted(1), Slotted(2)),
+    "bound method": (Plain(1).times, Plain(2).times),
+    "bound built-in": ([1].count, [2].count),
+    "pattern": (re.compile("a"), re.compile("b")),
+    "pattern's flags": (re.compile("a"), re.compile("a", re.I)),
+    "generator of numbers": (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)),
+    "numpy's generator": (np.random.default_rng(1), np.random.default_rng(2)),
+    "bytearray": (bytearray(b"a"), bytearray(b"b")),
+    "closure over None": (closure(None, 1), closure(1, None)),
+    "itemgetter": (operator.itemgetter(0), operator.itemgetter(1)),
+    "path": (Path("a"), Path("b")),
+    "enumeration": (Colour.RED, Colour.BLUE),
+    "list with an attribute": (listed(1), listed(2)),
+    "default of a dict": (collections.defaultdict(int), collections.defaultdict(list)),
+    "double precision": (torch.tensor([1.0], dtype=torch.float64), torch.tensor([1.0 + 1e-12], dtype=torch.float64)),
+    "precision": (torch.ones(2), torch.ones(2, dtype=torch.float64)),
+    "bfloat16": (torch.ones(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)),
+    "array of objects": (np.array([{"a": 1}], dtype=object), np.array([{"a": 2}], dtype=object)),
+    "exhausted generator": ((x for x in [1]), (x for x in [2])),
+    "iterator": (iter([1]), iter([2])),
+}
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_what_differs_is_described_differently(what: str) -> None:
+    one, other = PAIRS[what]
+    assert described(one) != described(other)
+
+
+AGAIN = [what for what in PAIRS if what != "exhausted generator"]  # nothing tells what it will yield
+
+
+@pytest.mark.parametrize("what", AGAIN)
+def test_the_same_is_described_alike(what: str) -> None:
+    assert described(PAIRS[what][0]) == described(PAIRS[what][0])
+
+
+def test_a_logger_and_a_lock_make_no_difference() -> None:
+    assert described([logging.getLogger("a"), threading.Lock()]) == described(
+        [logging.getLogger("a"), threading.Lock()]
+    )
+
+
+CODE = {
+    "a metaclass": ("class M(type):\n    k = {}\nclass C(metaclass=M): pass\ndef step(): return C.k",),
+    "a special method that is no function": (
+        "import functools\nclass C:\n    __call__ = functools.partial(int, {})\ndef step(): return C()",
+    ),
+    "a function looked up by its name": ("def k(): return {}\ndef step(): return globals()['k']()",),
+    "a handler": ("def step():\n    try: return int('x')\n    except ValueError: return {}",),
+    "an attribute of a function": ("def step(): return step.k\nstep.k = {}",),
+    "two functions that call each other": (
+        "def even(n): return n == 0 or odd(n - 1)\ndef odd(n): return n != 0 and even(n - {})\nstep = even",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CODE)
+def test_edited_code_is_described_differently(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def typed(number: int) -> Any:
+        module = ModuleType("typed_in")
+        monkeypatch.setitem(sys.modules, "typed_in", module)
+        exec(CODE[what][0].format(number), module.__dict__)
+        return described(module.__dict__["step"])
+
+    assert typed(1) == typed(1) != typed(2)
+
+
+def test_a_helper_module_of_a_script_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def of_script(number: int) -> Any:
+        for name in ("helper_of_mine", "script_of_mine"):
+            sys.modules.pop(name, None)
+        helper, script = ModuleType("helper_of_mine"), ModuleType("script_of_mine")
+        exec(f"import torch\nSCALE = {number}\ndef score(x): return SCALE * x", helper.__dict__)
+        monkeypatch.setitem(sys.modules, "helper_of_mine", helper)
+        monkeypatch.setitem(sys.modules, "script_of_mine", script)
+        exec("import helper_of_mine\ndef step(x): return helper_of_mine.score(x)", script.__dict__)
+        return described(script.__dict__["step"])
+
+    assert of_script(1) == of_script(1) != of_script(2)
+
+
+def test_forty_functions_that_call_each_other_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("net_of_calls")
+    monkeypatch.setitem(sys.modules, "net_of_calls", module)
+    calls = "; ".join(f"f{k}()" for k in range(40))
+    exec("\n".join(f"def f{k}():\n    {calls}" for k in range(40)), module.__dict__)
+    assert len(str(described(module.__dict__["f0"]))) < 1_000_000
+
+
+def test_another_process_describes_it_alike(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import collections, enum
+            from tta_bench.system.described import described
+            from tta_bench.system.files import digest
+
+            class Kind(enum.Enum):
+                A = 1
+
+            def f(): return g, KINDS
+            def g(): return f, Kind
+            KINDS = {f, g, "a", "b", Kind.A}
+            print(digest(described([f, g, collections.deque("ab"), object()])))
+            """
+        )
+    )
+    answers = {
+        subprocess.run([sys.executable, script], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+                       capture_output=True, text=True, check=True).stdout
+        for seed in ("1", "2", "3")
+    }  # fmt: skip
+    assert len(answers) == 1
