@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +22,8 @@ from tta_bench.system.progress import Reporter
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from tta_bench.interfaces import Sample
 
 Labels = np.ndarray[Any, np.dtype[np.int8]]
@@ -64,7 +67,8 @@ class Photos:
         self.sources = tuple(dict.fromkeys((*label_sources, *sorted({file.parent for file in files}))))
         self.ids, self.files, self.labels = list(ids), list(files), labels
         self.labels.flags.writeable = False  # a sample's labels are a row of it
-        self.fingerprint = _fingerprint(self.ids, self.contents(_sizes(self.name, self.files)))
+        self._looks = _looks(self.name, self.files)
+        self.fingerprint = _fingerprint(self.ids, self.contents(self._looks[:, 0].tolist()))
 
     def contents(self, sizes: Sequence[int]) -> Sequence[object]:
         """What stands in the fingerprint for the content of each file: of a published set, its size in bytes."""
@@ -78,7 +82,8 @@ class Photos:
             raise IndexError(i)
         from tta_bench.interfaces import Sample
 
-        return Sample(self.ids[i], partial(decode, self.files[i]), self.labels[i])
+        size, changed = self._looks[i].tolist()
+        return Sample(self.ids[i], partial(_decode_as_found, self.files[i], size, changed), self.labels[i])
 
 
 class OfficialPhotos(Photos):
@@ -96,18 +101,28 @@ class OfficialPhotos(Photos):
         get(cls.layout, cls.archives, root, reporter)
 
 
-def _sizes(name: str, files: Sequence[Path]) -> list[int]:
-    """Bytes of each file: enough to notice another copy of published images without reading them."""
-    sizes, missing = [], []
+def _looks(name: str, files: Sequence[Path]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """[N, 2]: bytes of each file, enough to notice another copy of published images without reading them; and when it
+    was last changed, in ns."""
+    looks, missing = [], []
     for file in files:
-        size = file_size(file)
-        if size is None:
+        try:
+            status = file.stat()
+            looks.append((status.st_size, status.st_ctime_ns))
+        except OSError:
             missing.append(file)
-        else:
-            sizes.append(size)
     if missing:
         raise BadData(f"{name}: {len(missing):,} of {len(files):,} images are missing, the first is {missing[0]}")
-    return sizes
+    return np.array(looks, dtype=np.int64)
+
+
+def _decode_as_found(file: Path, size: int, changed: int) -> Image:
+    """The picture that the fingerprint knows: features of another one would be stored under its name."""
+    with suppress(OSError):  # said by `decode`
+        status = file.stat()
+        if (status.st_size, status.st_ctime_ns) != (size, changed):
+            raise BadData(f"{file} has changed since the dataset was opened; run it again")
+    return decode(file)
 
 
 def file_size(file: Path) -> int | None:

@@ -19,7 +19,7 @@ from tta_bench.datasets._photos import OfficialPhotos
 from tta_bench.errors import BadData, DataMissing, UnknownName, UsageError
 from tta_bench.interfaces import Dataset, DatasetExtras, Downloadable, Sample
 from tta_bench.plugins import Registry
-from tta_bench.runs import known
+from tta_bench.system.stamps import stamp
 
 REGISTRY = Registry()
 
@@ -84,11 +84,11 @@ PLACED: dict[str, Callable[[Path], Path]] = {
 def stamps(dataset: object) -> dict[Path, Any]:
     sources = DatasetExtras.of(dataset).sources
     assert sources is not None
-    return {source: known._stamp(source) for source in sources}
+    return {source: stamp(source) for source in sources}
 
 
 def stamps_again(before: dict[Path, Any]) -> dict[Path, Any]:
-    return {source: known._stamp(source) for source in before}
+    return {source: stamp(source) for source in before}
 
 
 def official(name: str) -> Any:

@@ -118,7 +118,11 @@ RETURNS = [
     ("return torch.ones(4).to_sparse()", "not a sparse tensor"),
     ("return torch.ones(4, device='meta')", "not a meta tensor"),
     ("return torch.ones(4).double() * 1e300", "scores are not finite"),
+    ("return 1e6 + (self.task.text @ x.image).double()", "recorded as float32, which rounds these by up to 0.0"),
     ("self.report({'a': 'b'})", "ValueError: could not convert string to float"),
+    ("self.take_report = lambda: None", "take_report must return a dict, not NoneType"),
+    ("self.take_report = lambda: {'a': 'b'}", "take_report must return numbers by name, not str for 'a'"),
+    ("raise ValueError('x' * 100_000)", "x …"),
 ]
 BROKEN = [
     *(("on_start", code, words) for code, words in ENDINGS),
@@ -159,6 +163,46 @@ def test_forks_and_threads_of_a_plugin(
     assert result.code == 0, result.err
     (ours,), (theirs,) = (scores_of(home / "runs", name)[None] for name in ("clip", "guest"))
     assert np.allclose(ours / 10, theirs, atol=1e-5) or np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.999
+
+
+QUESTIONS = """import threading
+names = [f"text {x.index} {i}" for i in range(4)]
+alone = {name: self.task.encode_texts([name]) for name in names}
+together = {}
+threads = [threading.Thread(target=lambda n=n: together.update({n: self.task.encode_texts([n])})) for n in names]
+[t.start() for t in threads], [t.join() for t in threads]
+assert all(torch.equal(alone[n], together[n]) for n in names), "answers are swapped"
+self.kept = getattr(self, "kept", []) + [x]
+for earlier in self.kept[:-1]:
+    try:
+        earlier.pixels()
+        raise AssertionError("pixels of another image")
+    except tta_bench.errors.UsageError as refused:
+        assert "only while their image is the present one" in str(refused)
+if x.index == 0:
+    def late():
+        import time
+        while self.task is not None:
+            time.sleep(0.001)
+            try: self.task.encode_texts(["late"])
+            except tta_bench.errors.UsageError: pass
+    threading.Thread(target=late, daemon=True).start()"""
+
+
+def test_each_question_has_its_own_answer(invoke: Invoke, tmp_path: Path) -> None:
+    """Of threads that ask at the same time, or between two steps; and for pixels of an image that is no more."""
+    plugin = guest(tmp_path, on_import="import tta_bench.errors", on_step=QUESTIONS)
+    result = invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS)
+    assert result.code == 0, result.err
+
+
+def test_a_method_may_not_call_itself_like_another(invoke: Invoke, tmp_path: Path) -> None:
+    plugin = guest(tmp_path)
+    named = 'name: ClassVar[str] = "guest"\n'
+    init = "\n    def __post_init__(self):\n        self.name = 'clip'\n"
+    plugin.write_text(plugin.read_text().replace(named, named + init))
+    result = invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS)
+    assert "method 'guest' gives itself the name 'clip' when it is made" in result.err
 
 
 def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:

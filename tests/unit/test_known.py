@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_label_blind import Vandal
-from tta_bench.errors import StoreError
+from tta_bench.errors import BadData, StoreError
 from tta_bench.plugins import Registry
 from tta_bench.runs import known
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
+from tta_bench.system.stamps import CLOCK_TICK, stamp
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def bench(home: Path) -> Bench:
 def finished(bench: Bench, toy_pack: Path) -> RunSpec:
     """A run that was done and noted: a built-in method on a pack."""
     spec = RunSpec("clip", pack=toy_pack)
-    time.sleep(2 * known.CLOCK_TICK / 1e9)  # what was changed only now is not noted
+    time.sleep(2 * CLOCK_TICK / 1e9)  # what was changed only now is not noted
     bench.run(spec)
     return spec
 
@@ -148,24 +149,24 @@ def test_outsiders_take_the_long_way(toy_bench: Bench, home: Path) -> None:
 def test_settings_that_name_a_file_take_the_long_way(bench: Bench, toy_pack: Path) -> None:
     """The method reads it, so nobody else can tell whether it has changed."""
     spec = RunSpec("mltta", pack=toy_pack, settings={"captions": str(toy_pack)})
-    assert known._note(bench.home, spec, bench._surroundings(spec)) is None
-    assert known._note(bench.home, replace(spec, settings={}), bench._surroundings(spec)) is not None
+    assert known._note(bench.home, spec, bench.surroundings(spec)) is None
+    assert known._note(bench.home, replace(spec, settings={}), bench.surroundings(spec)) is not None
 
 
 def test_a_folder_counts_with_all_that_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"1")
-    before = known._stamp(tmp_path)
-    assert known._stamp(tmp_path) == before
+    before = stamp(tmp_path)
+    assert stamp(tmp_path) == before
     (tmp_path / "a.jpg").write_bytes(b"2")
-    after = known._stamp(tmp_path)
+    after = stamp(tmp_path)
     assert after != before
     (tmp_path / "b.jpg").write_bytes(b"2")
-    assert known._stamp(tmp_path) != after
+    assert stamp(tmp_path) != after
     (tmp_path / "link.jpg").symlink_to("nowhere")
-    dangling = known._stamp(tmp_path)
+    dangling = stamp(tmp_path)
     (tmp_path / "c.jpg").write_bytes(b"3")
-    assert known._stamp(tmp_path) != dangling
-    assert known._stamp(tmp_path / "nothing") is None
+    assert stamp(tmp_path) != dangling
+    assert stamp(tmp_path / "nothing") is None
 
 
 def test_a_folder_that_can_not_be_written_only_costs_time(
@@ -194,6 +195,7 @@ def test_a_file_that_changes_during_the_run_is_not_noted(
 
     monkeypatch.setattr(Bench, "prepare", edited_meanwhile)
     spec = RunSpec("clip", pack=toy_pack)
-    time.sleep(2 * known.CLOCK_TICK / 1e9)
-    bench.run(spec)
+    time.sleep(2 * CLOCK_TICK / 1e9)
+    with pytest.raises(BadData, match="was changed while the run read it"):
+        bench.run(spec)
     assert bench.find(spec) is None

@@ -12,8 +12,8 @@ from tests.dataset_fixtures import make_nuswide, photo
 from tta_bench.datasets import nuswide
 from tta_bench.datasets.nuswide import CONCEPTS, NUSWideTest
 from tta_bench.errors import BadData, DataMissing, UnknownName, UsageError
-from tta_bench.runs import known
 from tta_bench.system.progress import Silent
+from tta_bench.system.stamps import stamp
 
 
 @pytest.fixture
@@ -173,11 +173,11 @@ def test_photos_that_may_appear_later_change_a_source(root: Path) -> None:
     (place / "zebra").rename(root / "zebra")
     for content in ([], sorted((root / "zebra").iterdir())):
         sources = NUSWideTest.open(root).sources
-        before = [known._stamp(source) for source in sources]
+        before = [stamp(source) for source in sources]
         (place / "zebra").mkdir(exist_ok=True)
         for file in content:
             file.rename(place / "zebra" / file.name)
-        assert [known._stamp(source) for source in sources] != before
+        assert [stamp(source) for source in sources] != before
     assert len(NUSWideTest.open(root)) == 3
 
 

@@ -119,7 +119,7 @@ def suite(
 
 
 class Place(NamedTuple):
-    """Where a cell stands in the table: cells of one place differ in seed and order only."""
+    """Where a cell stands in the table: cells of one place differ in their seed alone."""
 
     row: str
     column: str
@@ -130,7 +130,7 @@ class Overview:
 
     def __init__(self, cells: Sequence[RunSpec], standings: Sequence[Standing]) -> None:
         self.standings = list(standings)
-        self._places = [_place(spec) for spec in cells]
+        self._places = _places(cells)
 
     def show(self) -> None:
         show_table(self._rows())
@@ -164,14 +164,18 @@ class Overview:
         return [["method", *columns]] + [[row, *(self._text(Place(row, column)) for column in columns)] for row in rows]
 
     def _text(self, place: Place) -> str:
-        """Mean mAP and how many cells are done, as in "61.20 (3/5)"."""
+        """Mean mAP and how many cells are done, as in "61.20 (3/5)"; runs over different images have no mean but a
+        smallest and a largest."""
         here = [at for at, other in zip(self.standings, self._places, strict=True) if other == place]
         if not here:
             return ""
         records = [at.record for at in here if at.record is not None]
         values = [value for record in records if (value := record.metrics["mAP"]) is not None]
         failed = sum(bool(at.failure) for at in here)
+        alike = len({record.protocol.digest for record in records}) <= 1
         mean = f"{sum(values) / len(values):.2f}" if values else "–"
+        if values and not alike:
+            mean = f"{min(values):.2f} to {max(values):.2f}, other images"
         return f"{mean} ({len(records)}/{len(here)}{f', {failed} failed' if failed else ''})"
 
     def _table(self) -> Table:
@@ -184,11 +188,24 @@ class Overview:
         return table
 
 
-def _place(spec: RunSpec) -> Place:
-    settings = " ".join(f"{key}={value}" for key, value in spec.settings.items())
-    column = spec.pack.name if spec.pack else f"{spec.dataset}/{spec.backbone}"
-    prompt = "" if spec.prompt == "photo" else f"/{spec.prompt}"
-    return Place(f"{spec.method_name} {settings}".strip(), f"{column}{prompt}")
+def _places(cells: Sequence[RunSpec]) -> list[Place]:
+    """Orders and packs of one name are told apart where there are several."""
+    several_orders = len({spec.order for spec in cells}) > 1
+    folders: dict[str, set[Path]] = {}
+    for spec in cells:
+        if spec.pack is not None:
+            folders.setdefault(spec.pack.name, set()).add(spec.pack.parent)
+
+    def place(spec: RunSpec) -> Place:
+        settings = " ".join(f"{key}={value}" for key, value in spec.settings.items())
+        column = f"{spec.dataset}/{spec.backbone}"
+        if spec.pack is not None:
+            column = spec.pack.name if len(folders[spec.pack.name]) == 1 else str(spec.pack)
+        prompt = "" if spec.prompt == "photo" else f"/{spec.prompt}"
+        order = f"/{spec.order}" if several_orders else ""
+        return Place(f"{spec.method_name} {settings}".strip(), f"{column}{prompt}{order}")
+
+    return [place(spec) for spec in cells]
 
 
 def _estimate(bench: Bench, todo: Sequence[RunSpec]) -> None:

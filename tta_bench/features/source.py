@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
@@ -17,9 +16,7 @@ from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedProm
 from tta_bench.features.store import FeatureStore
 from tta_bench.interfaces import (
     Backbone,
-    BackboneExtras,
     Dataset,
-    DatasetExtras,
     Method,
     Preprocess,
     PromptTunable,
@@ -29,6 +26,7 @@ from tta_bench.prompts.sets import PromptSet
 from tta_bench.system.code import Origin
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
+from tta_bench.system.stamps import Read
 
 
 class StoredViews(Protocol):
@@ -79,7 +77,7 @@ class Source(Protocol):
     def origins(self) -> Mapping[str, Origin]: ...  # whose code the dataset and the backbone are
 
     @property
-    def files(self) -> Sequence[Path] | None: ...  # what all of this was read from; None: that can't be told
+    def read_from(self) -> Read | None: ...  # the files that all of this was read from; None: that can't be told
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         """Raises `UsageError` if the method can't run on this source."""
@@ -111,15 +109,11 @@ class ImageSource:
     seed: int
     reporter: Reporter
     origins: Mapping[str, Origin]
+    read_from: Read | None
 
     @property
     def features(self) -> str:
         return self.encoding.dtype
-
-    @property
-    def files(self) -> Sequence[Path] | None:
-        dataset, backbone = DatasetExtras.of(self.dataset).sources, BackboneExtras.of(self.backbone).sources
-        return None if dataset is None or backbone is None else (*dataset, *backbone)
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         if method.tunes_prompts and not isinstance(self.backbone, PromptTunable):
@@ -135,15 +129,14 @@ class ImageSource:
 class PackSource:
     """A feature pack: everything is there, nothing is encoded."""
 
-    def __init__(self, pack: Pack, prompt: str) -> None:
-        self.pack = pack
+    def __init__(self, pack: Pack, prompt: str, read_from: Read | None) -> None:
+        self.pack, self.read_from = pack, read_from
         self.dataset, self.backbone = PackDataset(pack), PackBackbone(pack)
         self.prompts = PackedPrompts.of(pack, prompt)
         self.dataset_name, self.backbone_name = pack.dataset, pack.backbone
         self.precision = str(pack.provenance.get("precision", "as packed"))
         self.features = str(pack.provenance.get("features", "as packed"))
         self.origins: Mapping[str, Origin] = {}
-        self.files: Sequence[Path] | None = (pack.file,)
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         check_method(self.pack, method, recipes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +23,7 @@ from tta_bench.runs.spec import RunSpec
 from tta_bench.system import config, paths
 from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of
 from tta_bench.system.progress import Quiet, Reporter, Terminal
+from tta_bench.system.stamps import Opened, Read
 
 if TYPE_CHECKING:
     from tta_bench.features.pack import Pack
@@ -90,9 +91,9 @@ class Bench:
         self.checkpoint_seconds = checkpoint_seconds
         self.reporter: Reporter = (Terminal() if progress else Quiet()) if isinstance(progress, bool) else progress
         self.asked_device, self.asked_adapt_device, self._fence = device, adapt_device, fence
-        self._backbones: dict[tuple[str, str, Path | None, bool], Backbone] = {}
-        self._datasets: dict[str, Dataset] = {}
-        self._packs: dict[Path, Pack] = {}
+        self._backbones: Opened[Backbone] = Opened(_weights_of)
+        self._datasets: Opened[Dataset] = Opened(_data_of)
+        self._packs: Opened[Pack] = Opened(lambda pack: (pack.file,))
 
     @cached_property
     def device(self) -> str:
@@ -120,42 +121,43 @@ class Bench:
         self, name: str, precision: str = "fp32", weights: Path | None = None, random_weights: bool = False
     ) -> Backbone:
         """The backbone of that name, loaded once."""
-        key = (name, precision, weights, random_weights)
-        if key not in self._backbones:
+
+        def load() -> Backbone:
             from tta_bench.interfaces import BackboneExtras
 
             cls = self.registry.backbone(name)
-            if random_weights:
-                random = BackboneExtras.of(cls).random
-                if random is None:
-                    raise UsageError(f"backbone '{name}' can't be had with random weights")
-                self._backbones[key] = random(self.device, precision)
-            else:
-                self._backbones[key] = cls.load(self.device, weights, precision)
-        return self._backbones[key]
+            if not random_weights:
+                return cls.load(self.device, weights, precision)
+            random = BackboneExtras.of(cls).random
+            if random is None:
+                raise UsageError(f"backbone '{name}' can't be had with random weights")
+            untrained: Backbone = random(self.device, precision)
+            return untrained
+
+        return self._backbones.get((name, precision, weights, random_weights), load)
 
     def dataset(self, spec: str) -> Dataset:
         """The dataset of NAME or NAME:VARIANT, opened once."""
-        if spec not in self._datasets:
+
+        def open_it() -> Dataset:
             from tta_bench.interfaces import DatasetExtras
 
             name, _, variant = spec.partition(":")
-            cls = self.registry.dataset(name)
-            self._datasets[spec] = cls.open(self.root_of(spec), variant or "default")
-            for warning in DatasetExtras.of(self._datasets[spec]).warnings:
+            dataset = self.registry.dataset(name).open(self.root_of(spec), variant or "default")
+            for warning in DatasetExtras.of(dataset).warnings:
                 self.reporter.warn(warning)
-        return self._datasets[spec]
+            return dataset
+
+        return self._datasets.get(spec, open_it)
 
     def root_of(self, dataset: str) -> Path:
         """Where a dataset looks for its files."""
         return self.data.get(dataset.partition(":")[0], self.data_root)
 
     def pack(self, file: Path) -> Pack:
-        if file not in self._packs:
-            from tta_bench.features.pack import Pack
+        from tta_bench.features.pack import Pack
 
-            self._packs[file] = Pack(file)
-        return self._packs[file]
+        return self._packs.get(file, lambda: Pack(file))
 
     def dataset_name(self, spec: RunSpec) -> str:
         """As it stands in tables; a pack says it itself."""
@@ -193,7 +195,8 @@ class Bench:
         from tta_bench.prompts.sets import PromptSet
 
         if spec.pack is not None:
-            return PackSource(self.pack(spec.pack), spec.prompt)
+            pack = self.pack(spec.pack)
+            return PackSource(pack, spec.prompt, self._packs.read(pack))
         origins: dict[str, Origin] = {}
         precision = spec.precision
         if isinstance(spec.backbone, str):
@@ -207,7 +210,10 @@ class Bench:
             dataset_name, origins["dataset"] = spec.dataset, self.registry.origin("datasets", spec.dataset)
         else:
             dataset, dataset_name, origins["dataset"] = spec.dataset, spec.dataset.name, origin_of(spec.dataset)
+        began, prompt_file = time.time_ns(), spec.prompt.partition(":")[2]
         prompts = PromptSet.named(spec.prompt, dataset.class_names)
+        read = [self._datasets.read(dataset), self._backbones.read(backbone)]
+        read.append(Read.since(began, [Path(prompt_file)] if prompt_file else []))
         return ImageSource(
             dataset,
             prompts.adapt(backbone),
@@ -220,6 +226,7 @@ class Bench:
             spec.seed,
             self.reporter,
             origins,
+            Read.all_of(read),
         )
 
     # ---------------------------------------------------------------------------------------------------- runs
@@ -265,7 +272,11 @@ class Bench:
 
     def find(self, spec: RunSpec) -> RunRecord | None:
         """The record of a run that was asked for before and has not changed since, found without torch."""
-        return known.find(self.home, self.runs, spec, self._surroundings(spec))
+        return known.find(self.home, self.runs, spec, self.surroundings(spec))
+
+    def can_find(self, spec: RunSpec) -> bool:
+        """Whether `find` would know such a run: with outside code it can't tell."""
+        return known.can_be_told(spec, self.surroundings(spec))
 
     def run(self, spec: RunSpec, force: bool = False) -> Outcome:
         """Runs it, unless its record is there."""
@@ -280,15 +291,13 @@ class Bench:
             raise
 
     def _run(self, spec: RunSpec, force: bool) -> Outcome:
-        began = time.time_ns()
         run = self.prepare(spec)
-        stamps = known.stamps(spec, run, began)
         folder = RunFolder(self.runs, run.run_id)
         record, _ = (None, "") if force or folder.untidy else folder.state()  # without a lock: it may be read-only
         already = record is not None
         if record is None:
             record, already = self._locked(folder, run, force)
-        known.remember(self.home, spec, self._surroundings(spec), run.run_id, stamps)
+        known.remember(self.home, spec, self.surroundings(spec), run.run_id, run.read_from)
         return self._found(record) if already else Outcome(record, already)
 
     def _locked(self, folder: RunFolder, run: Run, force: bool) -> Outcome:
@@ -313,9 +322,22 @@ class Bench:
             self.reporter.warn(f"{record.method}: {note}")
         return Outcome(record, True)
 
-    def _surroundings(self, spec: RunSpec) -> known.Surroundings:
+    def surroundings(self, spec: RunSpec) -> known.Surroundings:
+        """What beside the request decides which run it is."""
         root = self.root_of(spec.dataset) if isinstance(spec.dataset, str) else self.data_root
         return known.Surroundings(self.registry, root, self.encoding.dtype)
+
+
+def _data_of(dataset: Dataset) -> Sequence[Path] | None:
+    from tta_bench.interfaces import DatasetExtras
+
+    return DatasetExtras.of(dataset).sources
+
+
+def _weights_of(backbone: Backbone) -> Sequence[Path] | None:
+    from tta_bench.interfaces import BackboneExtras
+
+    return BackboneExtras.of(backbone).sources
 
 
 def _recipes(method: Method, spec: RunSpec) -> dict[str, ViewRecipe]:

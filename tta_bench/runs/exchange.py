@@ -21,7 +21,7 @@ import numpy as np
 
 from tta_bench import metrics, records
 from tta_bench.errors import BadData
-from tta_bench.metrics import AP_CONVENTIONS
+from tta_bench.metrics import AP_CONVENTIONS, single_label
 from tta_bench.records import SCORES, RunRecord
 from tta_bench.runs.folder import RunFolder
 from tta_bench.runs.housekeeping import in_use
@@ -110,6 +110,8 @@ def disagreements(record: RunRecord) -> Iterator[str]:
     try:
         ap = metrics.average_precision(scores, labels, ties)
         summary = metrics.summary(scores, labels, empty, ap, ties)
+        if "top1" in record.metrics:
+            summary |= single_label.summary(scores, labels)
     except (BadData, ValueError, TypeError) as error:  # scores that are not finite or no numbers, labels that are none
         yield f"its scores can't be ranked: {error}"
         return

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import dataclasses
 import faulthandler
+import functools
 import io
 import os
 import signal
@@ -34,7 +35,7 @@ from tta_bench.records import as_plain
 from tta_bench.runs import hyperparameters, known, state
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.cost import FlopCounter, weigh
-from tta_bench.runs.replay import unusable_results, unusable_scores
+from tta_bench.runs.replay import reported, unusable_results, unusable_scores
 from tta_bench.runs.state import Started, can_be_loaded
 from tta_bench.runs.watched import watch
 from tta_bench.system import loading
@@ -160,7 +161,8 @@ class Session:
         self._channel, self._registry, self._printed, self._reached = channel, registry, printed, reached
         self._method: Method
         self._task: Task
-        self._number = -1  # of the request that is being answered
+        self._number: int | None = None  # of the request that is being answered
+        self._turn = threading.RLock()  # a question and its answer are one: the plugin may have threads
         self._before = frozenset(sys.modules)
         self._proven = False  # that the state comes back from a checkpoint
         self._log = os.devnull
@@ -181,12 +183,14 @@ class Session:
                 answer = _fault(error)
             if os.getpid() != own:  # a child that the plugin has forked and forgotten
                 os._exit(0)
-            try:
-                self._channel.send(number=self._number, **answer)
-            except Lost:
-                raise
-            except Exception as error:
-                self._channel.send(number=self._number, **_fault(error))
+            with self._turn:
+                number, self._number = self._number, None
+                try:
+                    self._channel.send(number=number, **answer)
+                except Lost:
+                    raise
+                except Exception as error:
+                    self._channel.send(number=number, **_fault(error))
             _flush()
 
     def describe(self, name: str) -> dict[str, Any]:
@@ -245,11 +249,12 @@ class Session:
         features = {role: view.to(device) for role, view in views.items()}
         counter = FlopCounter() if counted else None
         with torch.no_grad(), counter or contextlib.nullcontext():
-            scores = self._method.step(Observation(index, image.to(device), features, self._pixels))
+            pixels = functools.partial(self._pixels, index)
+            scores = self._method.step(Observation(index, image.to(device), features, pixels))
         if fault := unusable_scores(scores, len(self._task.class_names)):
             return _complaint(fault)
         flops = 0 if counter is None else counter.total
-        return {"scores": scores, "report": self._method.take_report(), "flops": flops}
+        return {"scores": scores, "report": reported(self._method), "flops": flops}
 
     def finish(self, outputs: Tensor) -> dict[str, Any]:
         scores = self._method.finish(outputs)
@@ -295,8 +300,11 @@ class Session:
     # ------------------------------------------------------------------------------------------- what it may ask for
 
     def _ask(self, what: str, **question: Any) -> dict[str, Any]:
-        self._channel.send(number=self._number, ask=what, **question)
-        answer = self._channel.receive()
+        with self._turn:
+            if self._number is None:
+                raise UsageError(f"{what} can be had only while the method is asked for something")
+            self._channel.send(number=self._number, ask=what, **question)
+            answer = self._channel.receive()
         if "refused" in answer:
             raise UsageError(answer["refused"])
         return answer
@@ -305,8 +313,8 @@ class Session:
         features: Tensor = self._ask("texts", texts=list(texts))["features"]
         return features.to(self._task.device)
 
-    def _pixels(self, role: str) -> Tensor:
-        pixels: Tensor = self._ask("pixels", role=role)["pixels"]
+    def _pixels(self, index: int, role: str) -> Tensor:
+        pixels: Tensor = self._ask("pixels", index=index, role=role)["pixels"]
         return pixels.to(self._task.device)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import yaml
 
-from tta_bench.errors import UnknownName, UsageError
+from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.interfaces import Method
 
 Tag = Literal["paper", "default", "tuned"]
@@ -58,8 +58,10 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
         where = f"{cls.name}.{key}"
         values[key] = _coerce(given, hints[key], where) if isinstance(given, str) else _typed(given, hints[key], where)
         if not _equal(values[key], before[key]):
-            changes[key] = str(given)
+            changes[key] = str(values[key])  # as it was read: 010 is 8 in YAML
     method = cls(**values)
+    if method.name != cls.name:  # tables would take it for another
+        raise PluginError(f"method '{cls.name}' gives itself the name '{method.name}' when it is made")
     tag: Tag = "tuned" if changes else "default" if preset is None else "paper"
     return Configured(method, tag, changes, values_of(method))
 

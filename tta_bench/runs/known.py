@@ -14,10 +14,10 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tta_bench
 from tta_bench import records
@@ -28,9 +28,7 @@ from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
 from tta_bench.system.code import BUILT_IN
 from tta_bench.system.files import digest, write_atomically
-
-if TYPE_CHECKING:
-    from tta_bench.runs.run import Run
+from tta_bench.system.stamps import Read, stamp
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def find(home: Path, runs: Path, spec: RunSpec, around: Surroundings) -> RunReco
         return None
     try:
         note = json.loads(file.read_bytes())
-        unchanged = all(_stamp(Path(path)) == stamp for path, stamp in note["files"])
+        unchanged = all(stamp(Path(path)) == seen for path, seen in note["files"])
         folder = runs / str(note["run"])
         if not unchanged or not (folder / "run.json").is_file() or records.damage(folder):
             return None
@@ -59,56 +57,37 @@ def find(home: Path, runs: Path, spec: RunSpec, around: Surroundings) -> RunReco
     return record if record.run_id == folder.name else None
 
 
-Stamps = list[tuple[str, Any]]
-CLOCK_TICK = 20_000_000  # ns by which a file system's clock may lag behind
-
-
-def stamps(spec: RunSpec, run: Run, began: int) -> Stamps | None:
-    """What the files look like that the identities were read from since `began` (ns); None if that can't be told, or
-    if one has changed since then: it may have been read before or after."""
-    files = _files(spec, run)
-    if files is None or any(_changed(path) >= began - CLOCK_TICK for path in files):
-        return None
-    return [(str(path), _stamp(path)) for path in files]
-
-
-def remember(home: Path, spec: RunSpec, around: Surroundings, run_id: str, stamps: Stamps | None) -> None:
+def remember(home: Path, spec: RunSpec, around: Surroundings, run_id: str, read: Read | None) -> None:
     """Notes which run the request is, if that can be told again without opening anything."""
     file = _note(home, spec, around)
-    if file is not None and stamps is not None:
+    if file is not None and read is not None and read.settled:
+        note = {"run": run_id, "files": [(str(path), seen) for path, seen in read.stamps]}
         with contextlib.suppress(StoreError):  # it would only have saved time
-            write_atomically(file, json.dumps({"run": run_id, "files": stamps}).encode())
-
-
-def _files(spec: RunSpec, run: Run) -> list[Path] | None:
-    """Everything that the identities were read from."""
-    sources = [run.source] + ([] if run.reward is None else [run.reward])
-    found: list[Path] = []
-    for source in sources:
-        if source.files is None:
-            return None
-        found += source.files
-    prompt = Path(spec.prompt.partition(":")[2])
-    return [path.absolute() for path in found + ([prompt] if spec.prompt.partition(":")[2] else [])]
+            write_atomically(file, json.dumps(note).encode())
 
 
 # ------------------------------------------------------------------------------------------------------- the request
 
 
-def _note(home: Path, spec: RunSpec, around: Surroundings) -> Path | None:
-    """The note's file; None for a request that could mean another run next time."""
+def can_be_told(spec: RunSpec, around: Surroundings) -> bool:
+    """Whether the request will be the same run next time, if its files have not changed."""
     named = {"methods": spec.method, "datasets": spec.dataset, "backbones": spec.backbone}
     if spec.pack is not None:
         named = {"methods": spec.method}
+    # What code an outsider's module runs is known only when it is loaded.
+    ours = all(_is_built_in(around.registry, kind, name) for kind, name in named.items())
+    return ours and _plain(spec) is not None
+
+
+def _note(home: Path, spec: RunSpec, around: Surroundings) -> Path | None:
+    """The note's file; None for a request that could mean another run next time."""
     request = _plain(spec)
-    if request is None:
+    if request is None or not can_be_told(spec, around):
         return None
-    for kind, name in named.items():
-        if not _is_built_in(around.registry, kind, name):
-            return None  # what code an outsider's module runs is known only when it is loaded
     parts = {
         "request": request,
         "data_root": str(around.data_root.absolute()),
+        "home": str(Path("~").expanduser()),  # a request may have a ~ in it
         "features": around.features,
         "code": code_digest(),
         "versions": provenance.versions(),
@@ -155,37 +134,3 @@ def code_digest() -> str:
 def _sources(root: Path) -> Iterator[Path]:
     for folder, _, files in os.walk(root, followlinks=True):  # methods, datasets and backbones are links in a checkout
         yield from (Path(folder, name) for name in files if name.endswith(".py"))
-
-
-# ---------------------------------------------------------------------------------------------------------- the files
-
-
-def _stamp(path: Path) -> Any:
-    """What a file or folder looks like from outside; a file can't change without its change time changing."""
-    try:
-        if path.is_dir():
-            return _listing(os.scandir(path))
-        status = path.stat()
-    except OSError:
-        return None
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def _changed(path: Path) -> int:
-    """When a file, a folder or anything in it was last changed, in ns."""
-    try:
-        inside = [e.stat(follow_symlinks=False).st_ctime_ns for e in os.scandir(path)] if path.is_dir() else []
-        return max(path.stat().st_ctime_ns, *inside, 0)
-    except OSError:
-        return 0
-
-
-def _listing(entries: Iterable[os.DirEntry[str]]) -> str:
-    lines = []
-    for entry in entries:
-        try:
-            status = entry.stat()
-            lines.append(f"{entry.name}\t{status.st_size}\t{status.st_mtime_ns}\t{status.st_ctime_ns}")
-        except OSError:
-            lines.append(f"{entry.name}\tgone")  # a link that leads nowhere
-    return digest("\n".join(sorted(lines)))

@@ -54,6 +54,8 @@ class Ledger:
             return Standing(State.DONE, found)
         try:
             note = json.loads(self._file(spec).read_bytes())
+            if note["run"] and self._bench.can_find(spec):  # and has not: its files are others now
+                return Standing(State.WAITING)
             if note["run"]:
                 return Standing(State.DONE, records.load(self._bench.runs / note["run"]))
             return Standing(State.FAILED, None, str(note["failure"]), int(note["exit_code"]))
@@ -67,7 +69,8 @@ class Ledger:
             write_atomically(self._file(cell.spec), json.dumps(content, indent=1).encode())
 
     def _file(self, spec: RunSpec) -> Path:
-        key = digest([repr(spec), known.code_digest()])
+        around = self._bench.surroundings(spec)
+        key = digest([repr(spec), known.code_digest(), str(around.data_root.absolute()), str(Path("~").expanduser())])
         return self._bench.home / "cells" / key[:2] / f"{key}.json"
 
 

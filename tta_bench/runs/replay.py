@@ -28,6 +28,7 @@ from tta_bench.system.progress import Reporter
 from tta_bench.system.seal import opened, sealed
 
 RUNNING_MAP_SECONDS = 2.0
+FINEST = 1e-4  # of the spread of scores; float32 keeps logits to a millionth of it
 
 
 @dataclass
@@ -116,7 +117,7 @@ def adapt(
             with counter or nullcontext():
                 scores = _step(method, x, stream.ids[x.index], len(task.class_names))
             progress.seconds += time.perf_counter() - began
-            progress.record(scores, method.take_report(), len(stream))
+            progress.record(scores, reported(method), len(stream))
             if progress.position == 1:
                 progress.first_state = weigh(method).digest
             if counter is not None:
@@ -201,8 +202,10 @@ def unusable_scores(scores: object, classes: int) -> str:
         return f"{wanted} that are plain real numbers, not a {kind} tensor"
     if scores.dim() not in (1, 2) or scores.shape[-1] != classes or len(scores) == 0:
         return f"{wanted}, not {tuple(scores.shape)}"
-    as_recorded = scores.detach().float().cpu().numpy()  # numpy's check of a few numbers takes a third of torch's time
-    return "" if np.isfinite(as_recorded).all() else "scores are not finite"
+    as_recorded = scores.detach().float()
+    if not np.isfinite(as_recorded.cpu().numpy()).all():  # numpy takes a third of torch's time for a few numbers
+        return "scores are not finite"
+    return _lost_in_float32(scores, as_recorded)
 
 
 def unusable_results(scores: object, outputs: Tensor) -> str:
@@ -212,7 +215,34 @@ def unusable_results(scores: object, outputs: Tensor) -> str:
         return f"{wanted}, not {type(scores).__name__}"
     if kind := _odd_kind(scores):
         return f"{wanted} of plain real numbers, not a {kind} one"
-    return "" if scores.shape == (outputs.shape[0], outputs.shape[2]) else f"{wanted}, not {tuple(scores.shape)}"
+    if scores.shape != (outputs.shape[0], outputs.shape[2]):
+        return f"{wanted}, not {tuple(scores.shape)}"
+    return _lost_in_float32(scores, scores.detach().float())
+
+
+def _lost_in_float32(scores: Tensor, as_recorded: Tensor) -> str:
+    """A large offset in float64 would round differences away, and with them the ranking."""
+    if scores.dtype.itemsize <= as_recorded.dtype.itemsize:
+        return ""
+    exact = scores.detach().double()
+    lost, spread = (as_recorded.double() - exact).abs().max(), exact.max() - exact.min()
+    if not lost > FINEST * spread:
+        return ""
+    return f"scores are recorded as float32, which rounds these by up to {lost:.2g}: take their large offset away"
+
+
+def reported(method: Method) -> dict[str, float]:
+    """The step's diagnostics, checked: a method may have a `take_report` of its own."""
+    report: object = method.take_report()
+    if not isinstance(report, dict):
+        raise PluginError(f"method '{method.name}': take_report must return a dict, not {type(report).__name__}")
+    for name, value in report.items():
+        if not isinstance(name, str) or not isinstance(value, int | float):
+            raise PluginError(
+                f"method '{method.name}': take_report must return numbers by name, not {type(value).__name__} for "
+                f"{name!r}"
+            )
+    return report
 
 
 def _odd_kind(tensor: Tensor) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tta_bench import metrics, records
-from tta_bench.errors import BackboneChanged
+from tta_bench.errors import BackboneChanged, BadData
 from tta_bench.features.source import Source, StoredViews
 from tta_bench.features.stream import Stream, observations
 from tta_bench.interfaces import (
@@ -41,6 +41,7 @@ from tta_bench.system.code import Origin, origin_of
 from tta_bench.system.described import described
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
+from tta_bench.system.stamps import Read
 from tta_bench.views import Original
 
 
@@ -172,11 +173,24 @@ class Run:
                 f"method '{self.method.name}' has changed the backbone {self.source.backbone_name}, and with it the "
                 "numbers of all others: its own is not recorded"
             )
+        self._refuse_changed_pack(checkpoint)
         record = self._save(folder, adaptation, self._counts(task, adaptation))
         for note in record.notes[len(self._strangers()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
         return record
+
+    @property
+    def read_from(self) -> Read | None:
+        """The files that the run was read from, as they were then; None if that can't be told."""
+        return Read.all_of([self.source.read_from] + ([] if self.reward is None else [self.reward.read_from]))
+
+    def _refuse_changed_pack(self, checkpoint: Path) -> None:
+        """Features that were read before a change and after it belong to no identity. (An image that has changed is
+        refused by its dataset; labels and weights are read once.)"""
+        if self.spec.pack is not None and self.read_from is not None and self.read_from.changed():
+            checkpoint.unlink(missing_ok=True)
+            raise BadData(f"{self.spec.pack} was changed while the run read it: nothing is recorded; run it again")
 
     def finish_again(self, outputs: Tensor) -> np.ndarray[Any, Any]:
         """Scores [N, C] that a method which has only been started makes of outputs [N, B, C] of an earlier run."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tta_bench import errors
 from tta_bench.errors import Raised, TTABenchError, UsageError
+from tta_bench.features.stream import TOO_LATE
 from tta_bench.interfaces import Observation, Task
 from tta_bench.runs.channel import Channel, Lost
 
@@ -104,9 +105,9 @@ class Desk:
             raise UsageError("texts can be encoded between start and finish only")
         return {"features": self.task.encode_texts(texts)}
 
-    def _pixels(self, role: str) -> dict[str, Any]:
-        if self.present is None:
-            raise UsageError("pixels can be had only while their image is the present one")
+    def _pixels(self, index: int, role: str) -> dict[str, Any]:
+        if self.present is None or self.present.index != index:
+            raise UsageError(TOO_LATE)
         return {"pixels": self.present.pixels(role)}
 
     def _words(self, words: str) -> dict[str, Any]:

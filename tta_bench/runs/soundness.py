@@ -9,7 +9,7 @@ import numpy as np
 
 from tta_bench import metrics, records
 from tta_bench.errors import TTABenchError
-from tta_bench.metrics import AP_CONVENTIONS, along
+from tta_bench.metrics import AP_CONVENTIONS, along, single_label
 from tta_bench.records import RunRecord
 from tta_bench.system.files import digest
 
@@ -58,7 +58,11 @@ def _unlike_scores(record: RunRecord) -> Iterator[str]:
     ties, empty = ties_of(record), empty_of(record)
     ap = metrics.average_precision(scores, labels, ties)
     classes = record.protocol.parts.get("class_names", list(record.per_class_ap))
-    yield from _differing("", record.metrics, metrics.summary(scores, labels, empty, ap, ties))
+    again = metrics.summary(scores, labels, empty, ap, ties)
+    if "top1" in record.metrics and single_label.is_single_label(labels):
+        again |= single_label.summary(scores, labels)
+    yield from (f"{name} does not follow from the scores" for name in record.metrics.keys() - again.keys())
+    yield from _differing("", record.metrics, again)
     yield from _differing("AP of ", record.per_class_ap, dict(zip(classes, ap.tolist(), strict=True)))
     if "halves" in record.along:
         stream = along.ScoredStream(*records.load_scores(record)[:2], record.index(), empty, ties)

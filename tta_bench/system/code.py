@@ -16,6 +16,7 @@ from tta_bench.system.files import digest
 from tta_bench.system.sources import OURS, built_in_source
 
 BUILT_IN = "ttabench"
+LONGEST = 1000  # characters of what an error says
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ def in_words(error: BaseException, place: str) -> str:
     """Its kind, what it says, and where it comes from."""
     if isinstance(error, Raised):
         return str(error)
-    return f"{type(error).__name__}: {error}{f' ({place})' if place else ''}"
+    said = str(error).partition("\nException raised from")[0]  # torch adds frames of its own
+    said = said if len(said) <= LONGEST else f"{said[:LONGEST]} …"
+    return f"{type(error).__name__}: {said}{f' ({place})' if place else ''}"
 
 
 def own_line(error: BaseException, module_file: str | Path | None) -> str:

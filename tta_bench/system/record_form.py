@@ -11,6 +11,9 @@ from tta_bench.system.files import digest
 SEAL = "seal"
 LARGEST = 2**53  # whole numbers beyond it are not whole in every table
 ROUNDING = 1e-6  # that a percentage may be beyond 0 or 100
+SEALED = 2  # the schema from which on a record has a seal
+SCORES = "scores.safetensors"
+SHOWN = {"protocol": ("dataset", "backbone", "n"), "config": ("method",), "replicate": ("seed", "order")}
 COUNTS = ("classes_",)  # metrics whose names begin so are counts and no percentages
 
 
@@ -33,7 +36,21 @@ def fault(content: Mapping[str, Any]) -> str:
     size = content.get("dataset_size")
     if size is not None and size < content["n"]:
         return "'dataset_size' is less than 'n'"
-    return ""
+    if content["schema"] >= SEALED and SCORES not in content.get("files", {}):
+        return f"'files' does not name {SCORES}"
+    return _unlike_identities(content)
+
+
+def _unlike_identities(content: Mapping[str, Any]) -> str:
+    """What a table shows is what the identities are made of."""
+    for kind, names in SHOWN.items():
+        parts = content["identities"][kind]["parts"]
+        for name in names:
+            if name in parts and parts[name] != content[name]:
+                return f"'{name}' is not that of its {kind}"
+    config = content["identities"]["config"]["parts"]
+    shown = {k: v for k, v in content["hyper_parameters"].items() if k not in config.get("files", {})}
+    return "" if config.get("hyper_parameters", shown) == shown else "'hyper_parameters' are not those of its config"
 
 
 Check = Callable[[Any], str]

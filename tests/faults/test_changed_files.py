@@ -1,0 +1,171 @@
+"""Files that change while a bench has them open: no number is recorded, or found again, under what it is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import Invoke
+from tta_bench.errors import BadData
+from tta_bench.plugins import Registry
+from tta_bench.runs.bench import Bench, RunSpec
+from tta_bench.runs.ledger import Ledger, State
+from tta_bench.system.progress import Silent
+from tta_bench.system.stamps import CLOCK_TICK
+
+SETTLING = 2 * CLOCK_TICK / 1e9  # what was changed only now is not noted
+
+
+def pictures(folder: Path, seed: int) -> None:
+    """Eight pictures of noise in two classes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    for number in range(8):
+        Image.fromarray(rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+
+
+def labels(folder: Path, text: str) -> None:
+    rows = [f"{number}.png,{first},{1 - int(first)}" for number, first in enumerate(text)]
+    (folder / "labels.csv").write_text("\n".join(["image,dog,cat", *rows]) + "\n")
+    time.sleep(SETTLING)
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    birds = home / "data" / "birds"
+    pictures(birds, 0)
+    labels(birds, "11110000")
+    return birds
+
+
+def fresh(home: Path) -> Bench:
+    return Bench(home, home / "data", registry=Registry(), progress=Silent())
+
+
+def value(bench: Bench, method: str, force: bool = False, **asked: object) -> float | None:
+    spec = RunSpec(method, **{"dataset": "folder:birds", "backbone": "tiny", **asked})  # type: ignore[arg-type]
+    return bench.run(spec, force).record.metrics["mAP"]
+
+
+def test_labels_that_change_between_two_runs_of_one_bench(home: Path, folder: Path) -> None:
+    bench = fresh(home)
+    before = value(bench, "clip")
+    labels(folder, "00001111")
+    after = value(bench, "clip")
+    assert after != before
+    assert value(fresh(home), "clip") == after
+    assert value(fresh(home), "clip", force=True) == after
+
+
+def test_pictures_that_change_between_two_runs_of_one_bench(home: Path, folder: Path) -> None:
+    bench, originals = fresh(home), shutil.copytree(folder, home / "originals")
+    before = value(bench, "clip")
+    pictures(folder, 1)
+    time.sleep(SETTLING)
+    assert value(bench, "clip") != before
+    for file in originals.glob("*.png"):
+        shutil.copy(file, folder)
+    time.sleep(SETTLING)
+    assert value(fresh(home), "clip", force=True) == before  # from stored features: they are those pictures' own
+
+
+def test_a_picture_that_changed_after_the_dataset_was_opened_is_refused(home: Path, folder: Path) -> None:
+    dataset = fresh(home).dataset("folder:birds")
+    time.sleep(SETTLING)
+    (folder / "3.png").write_bytes((folder / "4.png").read_bytes())
+    with pytest.raises(BadData, match=r"3\.png has changed since the dataset was opened"):
+        dataset[3].load()
+    dataset[4].load()
+
+
+@pytest.mark.parametrize("how", ["overwritten in place", "replaced"])
+def test_a_pack_that_changes_between_two_runs_of_one_bench(home: Path, toy_pack: Path, how: str) -> None:
+    bench = fresh(home)
+    before = value(bench, "clip", pack=toy_pack)
+    content = _with_other_labels(toy_pack)
+    if how == "replaced":
+        (home / "other").write_bytes(content)
+        (home / "other").replace(toy_pack)
+    else:
+        with toy_pack.open("r+b") as file:
+            file.write(content)
+            file.truncate()
+    time.sleep(SETTLING)
+    after = value(bench, "clip", pack=toy_pack)
+    assert after != before
+    assert value(fresh(home), "clip", pack=toy_pack) == after
+    assert value(fresh(home), "clip", force=True, pack=toy_pack) == after
+
+
+def _with_other_labels(pack: Path) -> bytes:
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save
+
+    tensors = load_file(pack)
+    with safe_open(pack, "pt") as opened:
+        metadata = opened.metadata()
+    tensors["labels"] = tensors["labels"].flip(0).contiguous()
+    return save(tensors, metadata)
+
+
+def test_a_pack_that_changes_while_a_run_reads_it_is_not_recorded(
+    home: Path, toy_pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tta_bench.methods.clip import CLIP
+
+    step = CLIP.step
+
+    def touching(self: CLIP, x: object) -> object:
+        os.utime(toy_pack)
+        return step(self, x)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CLIP, "step", touching)
+    with pytest.raises(BadData, match="was changed while the run read it: nothing is recorded"):
+        value(fresh(home), "clip", pack=toy_pack)
+    assert not list((home / "runs").glob("*/run.json"))
+    assert not list((home / "runs").glob("*/checkpoint.pt"))
+
+
+def test_a_tilde_in_a_request_is_the_present_home(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for user, text in (("a", "11110000"), ("b", "00001111")):
+        shutil.copytree(folder, home / user / "birds")
+        labels(home / user / "birds", text)
+        monkeypatch.setenv("HOME", str(home / user))
+        found.append(value(fresh(home), "clip", dataset="folder:~/birds"))
+    assert found[0] != found[1]
+
+
+def test_a_suite_knows_that_its_data_lie_elsewhere_now(home: Path, folder: Path, tmp_path: Path) -> None:
+    spec = RunSpec("clip", "folder:birds", "tiny")
+    bench = fresh(home)
+    from tta_bench.runs import ledger
+
+    list(ledger.execute(bench, [spec]))
+    assert Ledger(fresh(home)).standing(spec).state is State.DONE
+    elsewhere = Bench(home, shutil.copytree(home / "data", tmp_path / "other"), progress=Silent())
+    assert Ledger(elsewhere).standing(spec).state is State.WAITING
+    labels(folder, "00001111")
+    assert Ledger(fresh(home)).standing(spec).state is State.WAITING
+
+
+def test_a_suite_averages_no_other_images_orders_or_packs(invoke: Invoke, toy_pack: Path, tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        shutil.copy(toy_pack, tmp_path / place / "toy.safetensors")
+    (tmp_path / "b" / "toy.safetensors").write_bytes(_with_other_labels(toy_pack))
+    file = tmp_path / "suite.yaml"
+    file.write_text(
+        "methods: [clip]\npacks: [a/toy.safetensors, b/toy.safetensors]\nlimit: 4\nseeds: 0-2\n"
+        "orders: [shuffled, sequential]\n"
+    )
+    table = invoke("suite", str(file)).out
+    assert "a/toy.safetensors/shuffled" in table
+    assert "b/toy.safetensors/sequential" in table
+    assert ", other images (3/3)" in table

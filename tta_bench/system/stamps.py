@@ -1,0 +1,99 @@
+"""What files look like from outside, and whether they still look as they did when something was read from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import time_ns
+from typing import Any, Generic, TypeVar
+
+from tta_bench.system.files import digest
+
+CLOCK_TICK = 20_000_000  # ns by which a file system's clock may lag behind
+Thing = TypeVar("Thing")
+
+
+def stamp(path: Path) -> Any:
+    """What a file or folder looks like from outside; a file can't change without its change time changing."""
+    try:
+        if path.is_dir():
+            return _listing(os.scandir(path))
+        status = path.stat()
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def last_change(path: Path) -> int:
+    """When a file, a folder or anything in it was last changed, in ns."""
+    try:
+        inside = [e.stat(follow_symlinks=False).st_ctime_ns for e in os.scandir(path)] if path.is_dir() else []
+        return max(path.stat().st_ctime_ns, *inside, 0)
+    except OSError:
+        return 0
+
+
+@dataclass(frozen=True)
+class Read:
+    """Files as they were when something was read from them."""
+
+    stamps: tuple[tuple[Path, Any], ...]
+    settled: bool  # none was changed while it was being read: it may have been read before or after
+
+    @classmethod
+    def since(cls, began: int, files: Iterable[Path]) -> Read:
+        """Of what was read between `began` (ns) and now."""
+        stamps = tuple((file.absolute(), stamp(file)) for file in dict.fromkeys(files))
+        return cls(stamps, all(last_change(file) < began - CLOCK_TICK for file, _ in stamps))
+
+    @classmethod
+    def all_of(cls, parts: Iterable[Read | None]) -> Read | None:
+        """Together; None if of one it can't be told."""
+        known: list[Read] = []
+        for part in parts:
+            if part is None:
+                return None
+            known.append(part)
+        return cls(tuple(each for part in known for each in part.stamps), all(part.settled for part in known))
+
+    def changed(self) -> list[Path]:
+        return [file for file, before in self.stamps if stamp(file) != before]
+
+
+class Opened(Generic[Thing]):
+    """Things that take long to open: each is opened once, and again when the files behind it have changed."""
+
+    def __init__(self, files_of: Callable[[Thing], Sequence[Path] | None]) -> None:
+        self._files_of = files_of  # None: that can't be told
+        self._kept: dict[Hashable, tuple[Thing, Read | None]] = {}
+
+    def get(self, key: Hashable, opens: Callable[[], Thing]) -> Thing:
+        if key in self._kept:
+            thing, read = self._kept[key]
+            if read is None or not read.changed():
+                return thing
+        began = time_ns()
+        thing = opens()
+        files = self._files_of(thing)
+        self._kept[key] = (thing, None if files is None else Read.since(began, files))
+        return thing
+
+    def read(self, thing: Thing) -> Read | None:
+        """The files behind a thing as they were when it was opened; None if that can't be told."""
+        return next((read for kept, read in self._kept.values() if kept is thing), None)
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+
+def _listing(entries: Iterable[os.DirEntry[str]]) -> str:
+    lines = []
+    for entry in entries:
+        try:
+            status = entry.stat()
+            lines.append(f"{entry.name}\t{status.st_size}\t{status.st_mtime_ns}\t{status.st_ctime_ns}")
+        except OSError:
+            lines.append(f"{entry.name}\tgone")  # a link that leads nowhere
+    return digest("\n".join(sorted(lines)))
