@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SCHEMA = 2  # what `save` writes: as 1, but never without a seal
 UNSEALED = 1  # in memory, and on disk in version 0.1
 NOT_IN_FILE = ("folder", "sealed", "verified")
+LONGEST_NAME = 160  # bytes of a run's name that can be read, below a file system's 255
 SCORES, OUTPUTS, DIAGNOSTICS = "scores.safetensors", "outputs.safetensors", "diagnostics.safetensors"
 
 
@@ -150,7 +151,8 @@ def run_id(method: str, dataset: str, backbone: str, identities: Mapping[str, Id
     parts = {name: identity.digest for name, identity in identities.items()}
     readable = f"{method}-{dataset}-{backbone}"
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in readable)
-    return f"{safe}-{digest(parts)[:12]}"
+    short = safe.encode()[:LONGEST_NAME].decode(errors="ignore")  # file systems count bytes
+    return f"{short}-{digest(parts)[:12]}"
 
 
 def save(

@@ -120,6 +120,7 @@ RETURNS = [
     ("return torch.ones(4).double() * 1e300", "scores are not finite"),
     ("return 1e6 + (self.task.text @ x.image).double()", "recorded as float32, which rounds these by up to 0.0"),
     ("self.report({'a': 'b'})", "ValueError: could not convert string to float"),
+    ("self.report({'__metadata__': 1.0})", "a report may not be called __metadata__"),
     ("self.take_report = lambda: None", "take_report must return a dict, not NoneType"),
     ("self.take_report = lambda: {'a': 'b'}", "take_report must return numbers by name, not str for 'a'"),
     ("raise ValueError('x' * 100_000)", "x …"),
@@ -361,3 +362,12 @@ def test_a_host_that_was_killed_is_started_again(tmp_path: Path, home: Path) -> 
             os.kill(pid, signal.SIGKILL)
     root.process.wait(timeout=30)
     assert tta_bench.run("guest", "toy", "toyclip", limit=3, bench=bench).n == 3
+
+
+def test_a_host_that_was_stopped_is_left_behind(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fences, "FORKING", 2.0)
+    plugin = guest(tmp_path, on_step="import os, signal\nif x.index == 0: os.kill(os.getppid(), signal.SIGSTOP)")
+    result = invoke("run", "-m", "guest", "--seed", "0-1", "--plugin", str(plugin), *TOYS)
+    assert result.code == 0, result.err

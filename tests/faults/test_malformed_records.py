@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import Invoke
 from tests.faults.edited_records import edit, only_warning
+from tests.faults.toy_runs import TOY_RUN
 from tests.record_fixtures import record, write
-from tta_bench import records
+from tta_bench import metrics, records
+from tta_bench.errors import BadData
+from tta_bench.metrics import single_label
+from tta_bench.records import Identity
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.exchange import disagreements
+from tta_bench.runs.soundness import faults
+from tta_bench.system import record_form
 
 MALFORMED: dict[str, tuple[str, Any]] = {
     "metrics: a list": ("metrics", [50.0]),
@@ -89,3 +100,43 @@ def test_a_folder_or_a_pipe_in_the_place_of_a_record(tmp_path: Path) -> None:
     found, problems = records.load_all(tmp_path)
     assert len(found) == 1
     assert [line.endswith("not a run record (it is no file)") for line in problems] == [True, True]
+
+
+SEALED_AGAIN: dict[str, tuple[str, Any]] = {
+    "seed": ("seed", 7),
+    "order": ("order", "sequential"),
+    "n": ("n", 5),
+    "dataset": ("dataset", "coco2014"),
+    "backbone": ("backbone", "vit-l14"),
+    "method": ("method", "ours"),
+    "hyper_parameters": ("hyper_parameters", {"shots": 7}),
+    "files": ("files", {}),
+}
+
+
+@pytest.mark.parametrize("what", SEALED_AGAIN)
+def test_what_a_table_shows_is_what_the_identities_are_made_of(what: str, toy_bench: Bench) -> None:
+    """Also in a record whose editor knows how to seal it."""
+    folder = toy_bench.run(TOY_RUN).record.folder
+    assert folder is not None
+    field, value = SEALED_AGAIN[what]
+    content = json.loads((folder / "run.json").read_text()) | {field: value}
+    (folder / "run.json").write_text(json.dumps(content | {"seal": record_form.seal(content)}))
+    with pytest.raises(BadData, match=f"'{field}' "):
+        records.load(folder)
+
+
+def test_single_label_numbers_follow_from_the_scores_too(tmp_path: Path) -> None:
+    scores, labels = np.eye(6, dtype=np.float32), np.eye(6, dtype=np.int8)
+    ap, names = metrics.average_precision(scores, labels), [f"class {c}" for c in range(6)]
+    numbers = metrics.summary(scores, labels, ap=ap) | single_label.summary(scores, labels)
+    made = record(n=6, dataset_size=6, metrics=numbers, per_class_ap=dict(zip(names, ap.tolist(), strict=True)))
+    made = dataclasses.replace(made, protocol=Identity({"dataset": "toy", "n": 6, "class_names": names}))
+    index = np.arange(6)
+    records.save(made, tmp_path / made.run_id, scores[:, None], scores, labels, index, names, {})
+    made = records.load(tmp_path / made.run_id)
+    assert faults(made) == list(disagreements(made)) == []
+    edited = dataclasses.replace(made, metrics={**made.metrics, "top1": 99.0})
+    assert faults(edited) == ["top1 is recorded as 99.0 and is 100.000000 by the scores"]
+    assert list(disagreements(edited)) == ["'metrics' says top1 99.00, its scores 100.00"]
+    assert faults(dataclasses.replace(made, metrics={"top2": 99.0})) == ["top2 does not follow from the scores"]

@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from tests.conftest import Invoke
+from tests.record_fixtures import record
 from tta_bench.datasets.coco import read_instances
 from tta_bench.errors import BadData, UsageError
 from tta_bench.features.pack import Pack
@@ -233,3 +234,9 @@ def test_a_folder_that_is_no_text_is_refused_in_python_too(tmp_path: Path) -> No
 
     with pytest.raises(UsageError, match="not UTF-8"):
         Folder.open(tmp_path, ODD)
+
+
+def test_a_name_longer_than_a_file_system_takes() -> None:
+    made = record(dataset="é" * 5000)
+    assert len(made.run_id.encode()) < 200
+    assert made.run_id != record(dataset="é" * 5000, method="clip").run_id

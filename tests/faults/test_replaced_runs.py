@@ -97,3 +97,21 @@ def test_what_a_kill_left_of_a_first_run_is_cleaned(toy_bench: Bench) -> None:
     (folder / ".run.json.x7s_3f").write_text("{")
     toy_bench.run(TOY_RUN)
     assert hidden(toy_bench.home) == []
+
+
+def test_a_run_that_lies_on_another_disk_is_replaced_as_often_as_one_likes(toy_bench: Bench, tmp_path: Path) -> None:
+    folder = toy_bench.run(TOY_RUN).record.folder
+    assert folder is not None
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    for _ in range(3):
+        assert not toy_bench.run(TOY_RUN, force=True).already
+    assert hidden(toy_bench.home) == []
+    assert (tmp_path / "elsewhere" / "run.json").is_file()
+
+
+def test_folders_that_somebody_put_into_an_unfinished_run(toy_bench: Bench) -> None:
+    folder = toy_bench.runs / toy_bench.prepare(TOY_RUN).run_id
+    for name in (".git", "x.safetensors"):
+        (folder / name).mkdir(parents=True)
+    assert toy_bench.run(TOY_RUN).record.metrics["mAP"] is not None

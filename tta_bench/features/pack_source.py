@@ -18,6 +18,7 @@ from tta_bench.errors import UsageError
 from tta_bench.features.pack import Pack
 from tta_bench.interfaces import Backbone, Method, Preprocess, Sample, ViewRecipe
 from tta_bench.prompts.sets import PromptSet
+from tta_bench.system.record_form import LARGEST
 from tta_bench.views import Original
 
 
@@ -31,7 +32,7 @@ class PackDataset:
         self.class_names = pack.class_names
         self.fingerprint = pack.fingerprint
         size = pack.provenance.get("dataset_size")
-        self.full_size = size if isinstance(size, int) and size >= len(pack) else len(pack)
+        self.full_size = size if isinstance(size, int) and len(pack) <= size <= LARGEST else len(pack)
 
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:

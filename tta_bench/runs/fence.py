@@ -20,7 +20,7 @@ from tta_bench.runs import known
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.guest_method import GuestMethod, GuestRecipe, ours
 from tta_bench.runs.hyperparameters import Configured, Offer
-from tta_bench.runs.session import STARTING, Session, check
+from tta_bench.runs.session import FORKING, STARTING, Session, check
 
 
 class Root:
@@ -110,11 +110,13 @@ class Fence:
                 self._start_host(key, files, only, [plugin.name])
             try:
                 if key in self._alone:
-                    return Session(_host(files, only, [plugin.name], alone=True)[0])
-                return Session(_fork(self._hosts[key].connection))
-            except Lost:
+                    return Session(_host(files, only, [plugin.name], alone=True)[0], STARTING)
+                return Session(_fork(self._hosts[key].connection), FORKING)
+            except (Lost, TimeoutError):
                 self._hosts.pop(key, None)
-        raise PluginError(f"plugin {plugin.entry_point} ({plugin.origin}): its process ends before a method is made")
+        raise PluginError(
+            f"plugin {plugin.entry_point} ({plugin.origin}): its process ends or hangs before a method is made"
+        )
 
     def _start_host(self, key: str, files: list[str], only: list[str], load: list[str]) -> list[Any]:
         channel, answer = _host(files, only, load, alone=False)

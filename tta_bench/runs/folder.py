@@ -70,11 +70,11 @@ class RunFolder:
                 self.tidy()
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / "run.json").exists():  # complete, and killed before or after the swap: which, can't be told
-                shutil.rmtree(folder)
+                _remove(folder)
                 folder.mkdir()
             for leftover in folder.iterdir():
                 if leftover.name.startswith(".") or leftover.suffix == ".safetensors":
-                    leftover.unlink()
+                    _remove(leftover)
         return folder
 
     def recover(self) -> None:
@@ -83,7 +83,7 @@ class RunFolder:
             with disk_errors(self.final):
                 if not self.final.exists():
                     (self.beside if (self.beside / "run.json").exists() else self._old).rename(self.final)
-                shutil.rmtree(self._old, ignore_errors=True)
+                _remove(self._old)
 
     def publish(self) -> None:
         """The run beside takes the place of the other: a reader finds the one or the other at any moment."""
@@ -98,9 +98,17 @@ class RunFolder:
     def tidy(self) -> None:
         """Away with what is beside."""
         for folder in (self.beside, self._old):
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
         with suppress(OSError):
             self.beside.parent.rmdir()  # the last one puts out the light
+
+
+def _remove(path: Path) -> None:
+    """A folder with all that is in it, a file, or a link: what it leads to, say on a larger disk, is not touched."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -28,6 +28,7 @@ from tta_bench.system.progress import Reporter
 from tta_bench.system.seal import opened, sealed
 
 RUNNING_MAP_SECONDS = 2.0
+RESERVED = "__metadata__"  # of the file format in which reports are kept
 FINEST = 1e-4  # of the spread of scores; float32 keeps logits to a millionth of it
 
 
@@ -237,6 +238,8 @@ def reported(method: Method) -> dict[str, float]:
     if not isinstance(report, dict):
         raise PluginError(f"method '{method.name}': take_report must return a dict, not {type(report).__name__}")
     for name, value in report.items():
+        if name == RESERVED:
+            raise PluginError(f"method '{method.name}': a report may not be called {RESERVED}")
         if not isinstance(name, str) or not isinstance(value, int | float):
             raise PluginError(
                 f"method '{method.name}': take_report must return numbers by name, not {type(value).__name__} for "

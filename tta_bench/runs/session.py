@@ -23,14 +23,16 @@ from tta_bench.interfaces import Observation, Task
 from tta_bench.runs.channel import Channel, Lost
 
 STARTING = 300.0  # seconds for Python and torch to come up on a busy machine
+FORKING = 30.0  # seconds for a process that is up to fork; one that takes longer has been stopped
 
 
 class Session:
     """One method in a process of its own. It ends with the last reference to it."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, patience: float) -> None:
+        """Raises `Lost` or `TimeoutError` if it does not come up within `patience` seconds."""
         self._channel = channel
-        self._process: int = channel.receive(time.monotonic() + STARTING)["process"]
+        self._process: int = channel.receive(time.monotonic() + patience)["process"]
         self._numbers = itertools.count()
         self.alive = True
         self.log: Path | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import UsageError
 from tta_bench.features import orders
+from tta_bench.system.record_form import LARGEST
 
 if TYPE_CHECKING:
     from tta_bench import metrics
@@ -22,8 +23,8 @@ def _whole(value: object, what: str, least: int) -> int:
         number = operator.index(value)  # type: ignore[arg-type]  # that is what is asked here
     except TypeError:
         number = least - 1
-    if isinstance(value, bool) or number < least:
-        raise UsageError(f"{what} {value!r}: a whole number is wanted, {least} or more")
+    if isinstance(value, bool) or not least <= number <= LARGEST:
+        raise UsageError(f"{what} {value!r}: a whole number is wanted, from {least} to {LARGEST}")
     return number
 
 

@@ -24,6 +24,10 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreError(f"no space left on the disk that holds {path}; nothing half-written was kept") from error
+        if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ELOOP):
+            raise StoreError(
+                f"can't write {path}: {error.filename} is a file or a broken link, not a folder"
+            ) from error
         raise StoreError(f"can't write {path}: {error.strerror or error}") from error
 
 

@@ -36,9 +36,9 @@ def fault(content: Mapping[str, Any]) -> str:
     size = content.get("dataset_size")
     if size is not None and size < content["n"]:
         return "'dataset_size' is less than 'n'"
-    if content["schema"] >= SEALED and SCORES not in content.get("files", {}):
-        return f"'files' does not name {SCORES}"
-    return _unlike_identities(content)
+    if content["schema"] < SEALED:
+        return ""
+    return _unlike_identities(content) if SCORES in content.get("files", {}) else f"'files' does not name {SCORES}"
 
 
 def _unlike_identities(content: Mapping[str, Any]) -> str:
