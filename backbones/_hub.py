@@ -14,6 +14,7 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +73,12 @@ def cached_file(repository: str, name: str) -> Path | None:
     """A file of a repository in the Hugging Face cache."""
     found = try_to_load_from_cache(repository, name)
     return Path(found) if isinstance(found, str) and Path(found).is_file() else None
+
+
+def revisions_of(files: Iterable[Path]) -> list[Path]:
+    """The folders of the hub's cache that say which snapshot of a repository is the present one."""
+    snapshots = {folder for file in files for folder in file.parents if folder.name == "snapshots"}
+    return sorted(folder.with_name("refs") for folder in snapshots)
 
 
 def find_weights(backbone: str, published: Published) -> Path:

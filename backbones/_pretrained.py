@@ -22,6 +22,7 @@ from tta_bench.backbones._hub import (
     find_weights,
     host,
     require_transformers,
+    revisions_of,
     tokenizer_missing,
     unreachable,
 )
@@ -59,7 +60,8 @@ class Pretrained(OpenClip):
         model = config.build()
         fill(model, tensors, file, cls.published.architecture)
         backbone = cls._assemble(model, tokenizer, config, device, precision, origin="weights")
-        backbone.sources = (file, *tokenizer_files(config.model["text_cfg"], file.parent))
+        tokens = tokenizer_files(config.model["text_cfg"], file.parent)
+        backbone.sources = (file, *tokens, *revisions_of((file, *tokens)))
         return backbone
 
     @classmethod

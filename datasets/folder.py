@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import ClassVar, Self
 
 import numpy as np
@@ -149,7 +150,7 @@ def _read(file: Path) -> tuple[list[str], list[str], list[list[int]]]:
             if not any(cell.strip() for cell in cells):
                 continue
             where = f"{file}, line {reader.line_num}"
-            image, values = cells[0].strip().replace("\\", "/"), [cell.strip() for cell in cells[1:]]
+            image, values = _path_below(cells[0].strip(), where), [cell.strip() for cell in cells[1:]]
             if len(values) != len(class_names):
                 raise BadData(f"{where}: {counted(len(values), 'label')} for {counted(len(class_names), 'class')}")
             wrong = next((value for value in values if value not in VALUES), None)
@@ -163,6 +164,14 @@ def _read(file: Path) -> tuple[list[str], list[str], list[list[int]]]:
     if not rows:
         raise BadData(f"{file}: lists no image")
     return class_names, list(rows), list(rows.values())
+
+
+def _path_below(text: str, where: str) -> str:
+    """An image's path from the folder, in one spelling: it is the image's id."""
+    path = PurePosixPath(text.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", text):
+        raise BadData(f"{where}: {text} is not a path from the folder of {LABELS} downwards")
+    return str(path)
 
 
 @hookimpl

@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 from tests.conftest import TOY, Invoke, Result
 from tta_bench import records
+from tta_bench.runs.bench import Bench, RunSpec
 
 TOYS = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip")
 
@@ -168,3 +169,10 @@ def test_what_the_parser_refuses_is_one_line_too(invoke: Invoke, arguments: tupl
 
 def test_an_own_root_for_an_unknown_dataset_is_refused(invoke: Invoke) -> None:
     refused(invoke("run", "-m", "clip", "--data", "coco17=/x"), "Did you mean coco2017")
+
+
+def test_a_recipe_that_is_the_default_is_no_change(toy_bench: Bench) -> None:
+    spelt = toy_bench.run(RunSpec("views", "toy", "toyclip", recipes={"views": "augmix063"})).record
+    assert spelt.changes == {}
+    other = toy_bench.run(RunSpec("views", "toy", "toyclip", recipes={"views": "augmix07"})).record
+    assert other.changes == {"views": "augmix7"}

@@ -23,7 +23,7 @@ RECORD = record(
     notes=["all scores are equal"],
     changes={"shots": "3"},
     hyper_parameters={"shots": 3, "alpha": [0.5, 1.5]},
-    config=Identity({"method": "tda", "hyper_parameters": {"shots": 3}}),
+    config=Identity({"method": "tda", "hyper_parameters": {"shots": 3, "alpha": [0.5, 1.5]}}),
     created="2026-01-01T00:00:00+00:00",
 )
 

@@ -133,3 +133,11 @@ def test_a_fifo_in_a_folder_dataset_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.png")
     with pytest.raises(BadData, match=r"a\.png: not a regular file"):
         Folder.open(tmp_path)
+
+
+def test_no_program_is_started_for_a_picture(tmp_path: Path) -> None:
+    """Pillow hands EPS to Ghostscript, which runs what is in it."""
+    file = tmp_path / "a.jpg"
+    file.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
+    with pytest.raises(BadData, match="not an image, or of an unknown format"):
+        decode(file)

@@ -27,7 +27,7 @@ TOYS = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--wo
     "changed",
     [
         {"method": f"tda{HALF}", "config": Identity({"method": f"tda{HALF}"})},
-        {"dataset": HALF},
+        {"dataset": HALF, "protocol": Identity({"dataset": HALF})},
         {"per_class_ap": {f"dog{HALF}": 50.0}},
         {"hyper_parameters": {"words": HALF}},
         {"notes": [HALF]},

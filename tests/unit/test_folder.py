@@ -100,6 +100,10 @@ def test_no_labels_file(tmp_path: Path) -> None:
         ("image,dog\na.jpg,1\nmore/b.jpg\n", "line 3: 0 labels for 1 class"),
         ("image,dog\na.jpg,\n", "line 2: '' is not 1, 0 or -1"),
         ("image,dog\na.jpg,1\n\na.jpg,1\n", "line 4: a.jpg is there twice"),
+        ("image,dog\na.jpg,1\n./a.jpg,0\n", "line 3: a.jpg is there twice"),
+        ("image,dog\na.jpg,1\nmore/../a.jpg,0\n", "line 3: more/../a.jpg is not a path from the folder"),
+        ("image,dog\n/tmp/a.jpg,1\n", "line 2: /tmp/a.jpg is not a path from the folder"),
+        ("image,dog\nC:\\a.jpg,1\n", "is not a path from the folder"),
     ],
 )
 def test_bad_labels_name_the_file_and_the_line(tmp_path: Path, content: str, complaint: str) -> None:

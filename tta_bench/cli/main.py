@@ -79,14 +79,16 @@ class Interrupts:
 
 
 def say_once(say: Callable[[], None]) -> None:
-    """Says that it was interrupted. Another Ctrl-C comes before that, and speaks instead, or after it, and is still."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        say()
-        if isinstance(getattr(signal.getsignal(signal.SIGINT), "__self__", None), Interrupts):
-            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    """Says that it was interrupted. Another Ctrl-C comes before that, and speaks instead, or after it, and is still.
+
+    The handler is changed and the signal not blocked: blocked here, it would reach another thread, and Python all the
+    same."""
+    ours = isinstance(getattr(signal.getsignal(signal.SIGINT), "__self__", None), Interrupts)
+    if ours:
+        signal.signal(signal.SIGINT, lambda *_: None)
+    say()
+    if ours:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
 
 
 def _importing(frame: FrameType | None) -> bool:

@@ -203,6 +203,7 @@ def _places(cells: Sequence[RunSpec]) -> list[Place]:
             column = spec.pack.name if len(folders[spec.pack.name]) == 1 else str(spec.pack)
         prompt = "" if spec.prompt == "photo" else f"/{spec.prompt}"
         order = f"/{spec.order}" if several_orders else ""
+        order += "" if spec.limit is None else f" (n={spec.limit})"
         return Place(f"{spec.method_name} {settings}".strip(), f"{column}{prompt}{order}")
 
     return [place(spec) for spec in cells]

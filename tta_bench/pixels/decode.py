@@ -16,6 +16,7 @@ from tta_bench.errors import BadData
 
 MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
 LIMIT = "TTABENCH_MAX_PIXELS"
+RUN_A_PROGRAM = ("EPS", "WMF")  # formats that Pillow hands to another program, as a picture may ask it to
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
 OTHERWISE = "save it with 8 or 16 bits"
 
@@ -56,7 +57,8 @@ def _opened(source: Path | io.BytesIO, limit: int) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
-            image = Image.open(source)
+            Image.init()  # so that all formats are known
+            image = Image.open(source, formats=[name for name in Image.ID if name not in RUN_A_PROGRAM])
     except Image.DecompressionBombError:
         raise BadData(f"it has far {advice}") from None
     with image:

@@ -30,6 +30,8 @@ from tta_bench.system.code import BUILT_IN
 from tta_bench.system.files import digest, write_atomically
 from tta_bench.system.stamps import Read, stamp
 
+CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME")  # where weights are looked for
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -87,7 +89,8 @@ def _note(home: Path, spec: RunSpec, around: Surroundings) -> Path | None:
     parts = {
         "request": request,
         "data_root": str(around.data_root.absolute()),
-        "home": str(Path("~").expanduser()),  # a request may have a ~ in it
+        "home": str(Path("~").expanduser()),  # a request may have a ~ in it, and caches lie below it
+        "caches": [os.environ.get(name) for name in CACHES],
         "features": around.features,
         "code": code_digest(),
         "versions": provenance.versions(),

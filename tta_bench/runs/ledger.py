@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tta_bench import records
 from tta_bench.errors import StoreError, TTABenchError
+from tta_bench.plugins import Kind
 from tta_bench.records import RunRecord
 from tta_bench.runs import grid, known
 from tta_bench.runs.executors.work import words
 from tta_bench.runs.grid import Cell
-from tta_bench.system.files import digest, write_atomically
+from tta_bench.system.files import digest, file_digest, write_atomically
 
 if TYPE_CHECKING:
     from tta_bench.runs.bench import Bench
@@ -48,7 +49,7 @@ class Ledger:
         self._bench = bench
 
     def standing(self, spec: RunSpec) -> Standing:
-        """Found without torch. An outside plugin that was edited since then would run again, which is not seen here."""
+        """Found without torch. Of an installed plugin an edit since then is not seen here: it would run again."""
         found = self._bench.find(spec)
         if found is not None:
             return Standing(State.DONE, found)
@@ -70,8 +71,20 @@ class Ledger:
 
     def _file(self, spec: RunSpec) -> Path:
         around = self._bench.surroundings(spec)
-        key = digest([repr(spec), known.code_digest(), str(around.data_root.absolute()), str(Path("~").expanduser())])
+        where = [str(around.data_root.absolute()), str(Path("~").expanduser())]
+        key = digest([repr(spec), known.code_digest(), *where, self._loose_code(spec)])
         return self._bench.home / "cells" / key[:2] / f"{key}.json"
+
+    def _loose_code(self, spec: RunSpec) -> dict[str, str]:
+        """Digests of the loose files behind the names: a distribution is known only when it is loaded."""
+        found: dict[str, str] = {}
+        named: dict[Kind, object] = {"methods": spec.method, "datasets": spec.dataset, "backbones": spec.backbone}
+        for kind, name in named.items():
+            with suppress(OSError, TTABenchError):
+                if isinstance(name, str):
+                    plugin = self._bench.registry.find(kind, name.partition(":")[0])
+                    found |= {} if plugin.distribution else {kind: file_digest(Path(plugin.origin))}
+        return found
 
 
 def execute(

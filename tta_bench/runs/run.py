@@ -338,7 +338,9 @@ class Run:
         parts = along.summary(scored, self.stream.domains)
         changes = {"protocol_preset": spec.protocol_preset} if spec.protocol_preset else {}
         changes |= {"preset": spec.preset} if spec.preset else {}
-        changes |= self.configured.changes | {role: _name(recipe) for role, recipe in spec.recipes.items()}
+        usual = self.method.recipes
+        changes |= self.configured.changes
+        changes |= {role: self.recipes[role].name for role in spec.recipes if self.recipes[role] != usual[role]}
         origins = {"method": self.origin, **source.origins}
         record = RunRecord(
             **self.identities,  # type: ignore[arg-type]  # mypy takes ** for all fields
@@ -391,10 +393,6 @@ class Run:
         )
         diagnostics = columns(adaptation.diagnostics)
         return records.save(record, folder, outputs.numpy(), scores, labels, index, self.stream.ids, diagnostics)
-
-
-def _name(recipe: str | ViewRecipe) -> str:
-    return recipe if isinstance(recipe, str) else recipe.name
 
 
 def _defined(values: Mapping[str, float]) -> dict[str, float | None]:

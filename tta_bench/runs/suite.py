@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tta_bench.runs.bench import Bench
 
 CELLS_AT_MOST = 100_000
+SEEDS_AT_MOST = 1000
 CHOICES = {
     "precision": ("fp32", "fp16", "bf16"),
     "empty_classes": ("skip", "zero"),
@@ -146,8 +147,11 @@ def _texts(value: object) -> list[str]:
 def _seeds(value: object) -> list[int]:
     if isinstance(value, str):
         first, dash, last = value.partition("-")
-        if dash and first.strip().isdecimal() and last.strip().isdecimal() and int(first) <= int(last):
-            return list(range(int(first), int(last) + 1))
+        if dash and first.strip().isdecimal() and last.strip().isdecimal():
+            low, high = int(first), int(last)
+            if not low <= high < low + SEEDS_AT_MOST:
+                raise _Unlike(f"a range that goes upwards and has at most {SEEDS_AT_MOST} seeds is")
+            return list(range(low, high + 1))
     several = value if isinstance(value, list) else [value]
     if not several or not all(type(seed) is int and seed >= 0 for seed in several):
         raise _Unlike("a number, a list of numbers or a range such as 0-4 is")
@@ -158,12 +162,22 @@ def _settings(value: object) -> list[dict[str, Any]]:
     several: list[Any] = value if isinstance(value, list) else [value]
     if not several or not all(isinstance(one, Mapping) and all(isinstance(k, str) for k in one) for one in several):
         raise _Unlike("a mapping from hyper-parameters to values, or a list of such mappings, is")
+    odd = [value for one in several for value in one.values() if not _plain(value)]
+    if odd:
+        raise _Unlike(f"plain numbers, texts and lists are, not a {type(odd[0]).__name__}: as a hyper-parameter, that")
     return [dict(one) for one in several]
+
+
+def _plain(value: object) -> bool:
+    """YAML also has dates, sets and mappings, which no method asks for."""
+    if isinstance(value, list):
+        return all(map(_plain, value))
+    return value is None or isinstance(value, str | int | float | bool)
 
 
 def _sweep(value: object) -> dict[str, list[Any]]:
     pairs = list(value.items()) if isinstance(value, Mapping) else []
-    if not pairs or not all(isinstance(key, str) and isinstance(values, list) and values for key, values in pairs):
+    if not pairs or not all(isinstance(k, str) and isinstance(v, list) and v and _plain(v) for k, v in pairs):
         raise _Unlike("a mapping from hyper-parameters to lists of values is")
     return dict(pairs)
 
