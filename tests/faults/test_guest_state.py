@@ -175,7 +175,7 @@ def test_code_that_no_identity_knows_is_said(invoke: Invoke, tmp_path: Path) -> 
     step = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n__import__('helper_of' + '_guest')"
     result = invoke("run", "-m", "guest", "--plugin", str(guest(tmp_path, on_step=step)), *TOYS)
     assert result.code == 0
-    assert "it imported helper_of_guest under a name that was put together while it ran" in result.err
+    assert "it imported helper_of_guest in a way that can't be foreseen" in result.err
 
 
 def test_threads_may_share_a_bench(tmp_path: Path, home: Path) -> None:
@@ -186,3 +186,26 @@ def test_threads_may_share_a_bench(tmp_path: Path, home: Path) -> None:
 
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(run, (2, 3, 4))) == [2, 3, 4]
+
+
+BESIDE = "import pathlib\nbeside = pathlib.Path(__file__).with_name('beside.txt')"
+UNSEEN = {
+    "a file of settings": ("", "float(beside.read_text())"),
+    "a file that is executed": ("", "exec(beside.read_text())"),
+    "a module under no name": (
+        "import importlib.util",
+        "s = importlib.util.spec_from_file_location('x', beside.with_name('beside.py'))\n"
+        "s.loader.exec_module(importlib.util.module_from_spec(s))",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNSEEN)
+def test_a_record_names_the_files_that_no_identity_knows(what: str, invoke: Invoke, tmp_path: Path) -> None:
+    for name in ("beside.txt", "beside.py"):
+        (tmp_path / name).write_text("1.0\n")
+    more, step = UNSEEN[what]
+    plugin = guest(tmp_path, on_import=f"{BESIDE}\n{more}", on_step=step)
+    for _ in range(2):  # the second time a module comes from Python's own cache
+        result = invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS, "--force")
+        assert f"it reached for {tmp_path}/beside." in " ".join(result.err.split()), result.err

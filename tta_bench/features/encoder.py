@@ -7,6 +7,7 @@ import time
 import torch
 from torch import Tensor
 
+from tta_bench.errors import PluginError
 from tta_bench.interfaces import Backbone
 from tta_bench.pixels.resize import to_floats
 from tta_bench.system.progress import Reporter
@@ -31,8 +32,13 @@ class Encoder:
                 self.batch_size = (min(self.batch_size, len(pixels) - done) + 1) // 2
                 self.reporter.line(f"memory is full: encoding {self.batch_size} views at a time from here on")
                 continue
-            batches.append(batch)
-            done += len(batch)
+            views = len(pixels[done : done + self.batch_size])
+            wanted = (views, self.backbone.embed_dim)
+            if batch.shape != wanted:
+                got = tuple(batch.shape)
+                raise PluginError(f"backbone '{self.backbone.name}': encode_images must return {wanted}, not {got}")
+            batches.append(batch.detach())
+            done += views
         self.seconds += time.monotonic() - began
         return torch.cat(batches)
 

@@ -18,6 +18,7 @@ from tta_bench.system.code import origin_of
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Advance, Reporter
 
+NORM_TOLERANCE = 0.01  # half precision is within 0.001
 FLUSH_SECONDS = 1.0  # at most this much work is lost to a kill -9
 
 
@@ -94,9 +95,11 @@ class EncodedViews:
 
     def _features(self, block: int, features: Tensor) -> Tensor:
         """A block's features [images * V, D] as [images, V, D]; refused if they are no numbers."""
-        if not torch.isfinite(features).all():  # what is stored is never looked at again
-            ids = [self.dataset[i].id for i in self.entry.images_of(block)]
-            raise PluginError(f"backbone '{self.backbone.name}' gave features that are not finite: {ids[0]} …")
+        lengths = torch.linalg.vector_norm(features.float(), dim=-1)  # of what is stored nothing is looked at again
+        if not (lengths - 1).abs().max() <= NORM_TOLERANCE:  # nor is a nan; in float16 small ones would vanish
+            first = self.dataset[self.entry.images_of(block)[0]].id
+            why = "not of length 1" if torch.isfinite(features).all() else "not finite"
+            raise PluginError(f"backbone '{self.backbone.name}' gave features that are {why}: {first} …")
         return features.view(-1, self.recipe.count, self.backbone.embed_dim)
 
     @property

@@ -17,7 +17,7 @@ from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
 from tta_bench.features.orders import stream_order
 from tta_bench.features.rendering import render
 from tta_bench.features.source import StoredViews
-from tta_bench.interfaces import Dataset, DatasetExtras, Observation, Sample
+from tta_bench.interfaces import Dataset, DatasetExtras, Observation
 from tta_bench.metrics.single_label import is_single_label
 from tta_bench.system.text import counted
 from tta_bench.views import Original
@@ -40,13 +40,11 @@ class Stream:
     def of(cls, dataset: Dataset, order: str, seed: int, limit: int | None) -> Stream:
         if len(dataset) == 0:
             raise UsageError(f"dataset {dataset.name} has no images")
-        samples = [dataset[i] for i in range(len(dataset))]  # lazy: nothing is decoded here
-        ids = [sample.id for sample in samples]
+        ids, labels = _ids_and_labels(dataset)
         if len(set(ids)) < len(ids):
             raise UsageError(
                 f"dataset {dataset.name} has two images of one id; views are drawn by id, so it must be unique"
             )
-        labels = _labels_of(dataset, samples)
         domains = DatasetExtras.of(dataset).domains
         indices = stream_order(ids, order, seed, labels, domains)[:limit]
         in_order = None if domains is None else [domains[i] for i in indices]
@@ -56,20 +54,31 @@ class Stream:
         return len(self.indices)
 
 
-def _labels_of(dataset: Dataset, samples: Sequence[Sample]) -> np.ndarray[Any, np.dtype[np.int8]]:
-    """[N, C], checked all at once: image by image the check takes as long as a cheap method's steps."""
-    wanted = (len(dataset.class_names),)
-    odd = next((i for i, sample in enumerate(samples) if sample.labels.shape != wanted), None)
-    if odd is None:
-        labels = np.stack([sample.labels for sample in samples])
-        known = (labels == 1) | (labels == 0) | (labels == -1)
-        if known.all():
-            return labels
-        odd = int(known.all(axis=1).argmin())
-    raise BadData(
-        f"dataset {dataset.name}, image {samples[odd].id}: labels must be 1, 0 or -1 for each of the "
-        f"{counted(len(dataset.class_names), 'class')}, not an array of shape {samples[odd].labels.shape}"
-    )
+def _ids_and_labels(dataset: Dataset) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int8]]]:
+    """Of all images, labels as [N, C]; no image is decoded. Labels are checked all at once: image by image that would
+    take as long as a cheap method's steps."""
+    names = dataset.class_names
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise BadData(f"dataset {dataset.name}: class_names must be a list or tuple of texts")
+    if len(set(names)) < len(names):
+        raise BadData(f"dataset {dataset.name} has two classes of one name")
+    ids: list[str] = []
+    labels = np.empty((len(dataset), len(names)), dtype=np.int8)  # filled with copies: a dataset may use one buffer
+    for i in range(len(dataset)):
+        sample = dataset[i]
+        row = np.asarray(sample.labels)
+        if not isinstance(sample.id, str) or row.shape != (len(names),) or not np.array_equal(row, row.astype(np.int8)):
+            raise BadData(
+                f"dataset {dataset.name}, image {sample.id}: its id must be a text, and its labels 1, 0 or -1 for each "
+                f"of the {counted(len(names), 'class')}, not an array of shape {row.shape} of {row.dtype}"
+            )
+        labels[i] = row
+        ids.append(sample.id)
+    known = (labels == 1) | (labels == 0) | (labels == -1)
+    if not known.all():
+        odd = ids[int(known.all(axis=1).argmin())]
+        raise BadData(f"dataset {dataset.name}, image {odd}: labels must be 1, 0 or -1")
+    return ids, labels
 
 
 class PixelRequests:

@@ -307,13 +307,20 @@ class Run:
 
     def _unknown_code(self) -> list[str]:
         """Code that ran and of which an edit would go unnoticed."""
-        unknown = self.method.unknown_code if isinstance(self.method, GuestMethod) else []
-        if not unknown:
+        if not isinstance(self.method, GuestMethod):
             return []
-        return [
-            f"it imported {', '.join(unknown)} under a name that was put together while it ran, so that its identity "
-            "does not know that code: an edit there is not noticed, and needs --force"
-        ]
+        found = []
+        if code := self.method.unknown_code:
+            found.append(
+                f"it imported {_some(code)} in a way that can't be foreseen, so that its identity does not know that "
+                "code: an edit there is not noticed, and needs --force"
+            )
+        if files := self.method.reached():
+            found.append(
+                f"it reached for {_some(files)}, which its identity does not know: an edit there is not noticed, and "
+                "needs --force; a file's digest belongs into `digests`"
+            )
+        return found
 
     def _unlike_published(self, value: float) -> list[str]:
         """Of zero-shot CLIP on a complete dataset with trained weights: with anything else there is nothing to say."""
@@ -393,6 +400,10 @@ class Run:
         )
         diagnostics = columns(adaptation.diagnostics)
         return records.save(record, folder, outputs.numpy(), scores, labels, index, self.stream.ids, diagnostics)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _defined(values: Mapping[str, float]) -> dict[str, float | None]:

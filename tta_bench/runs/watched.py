@@ -45,4 +45,6 @@ def _known(file: Path, allowed: Collection[str]) -> bool:
         return True
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     code = {Path(name).resolve() for name in (*loaded, *allowed) if isinstance(name, str)}
-    return file in code or file.parent.name == "__pycache__" or file.parent.suffix in METADATA
+    if file.parent.name == "__pycache__":
+        file = file.parent.parent / f"{file.name.partition('.')[0]}.py"
+    return file in code or file.parent.suffix in METADATA

@@ -1,0 +1,86 @@
+"""Datasets and backbones of others, which run in the runner's process: what they hand over is looked at."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.toy_plugin import Toy, ToyCLIP
+from tta_bench.errors import BadData, PluginError
+from tta_bench.features.stream import Stream
+from tta_bench.interfaces import Sample
+from tta_bench.runs.bench import Bench, RunSpec
+
+
+def opened(dataset: type[Toy]) -> Any:
+    return dataset("default")
+
+
+class OneBuffer(Toy):
+    """Fills the same array for every image."""
+
+    buffer = np.zeros(4, dtype=np.int8)
+
+    def __getitem__(self, i: int) -> Sample:
+        sample = super().__getitem__(i)
+        self.buffer[:] = sample.labels
+        return Sample(sample.id, sample.load, self.buffer)
+
+
+def test_a_dataset_may_use_one_buffer_for_all_labels() -> None:
+    honest, careless = (Stream.of(opened(cls), "sequential", 0, None) for cls in (Toy, OneBuffer))
+    assert np.array_equal(honest.labels, careless.labels)
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        (("a", "b", "c", "a"), "has two classes of one name"),
+        ({"a", "b", "c", "d"}, "class_names must be a list or tuple of texts"),
+        ("abcd", "class_names must be a list or tuple of texts"),
+        ((1, 2, 3, 4), "class_names must be a list or tuple of texts"),
+    ],
+)
+def test_class_names_must_be_what_labels_are_in_the_order_of(names: Any, complaint: str) -> None:
+    dataset: Any = Toy("default")
+    dataset.class_names = names
+    with pytest.raises(BadData, match=complaint):
+        Stream.of(dataset, "sequential", 0, None)
+
+
+@pytest.mark.parametrize("labels", [np.full(4, 0.5), np.full(4, 255, np.uint8), np.zeros(3, np.int8), np.full(4, 7)])
+def test_labels_that_are_none_are_refused(labels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Toy("default")[0]
+    monkeypatch.setattr(Toy, "__getitem__", lambda self, i: Sample(f"{i}", one.load, labels))
+    with pytest.raises(BadData, match="labels"):
+        Stream.of(opened(Toy), "sequential", 0, None)
+
+
+class Careless(ToyCLIP):
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.change = change
+
+    def encode_images(self, pixels: torch.Tensor) -> torch.Tensor:
+        changed: torch.Tensor = self.change(super().encode_images(pixels))
+        return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda f: f * 1e-6, "gave features that are not of length 1"),
+        (lambda f: f * 3, "gave features that are not of length 1"),
+        (lambda f: f * torch.nan, "gave features that are not finite"),
+        (lambda f: f[:-1], "encode_images must return "),
+        (lambda f: f[:, :-1], "encode_images must return "),
+    ],
+)
+def test_a_backbone_that_gives_something_else_is_named(change: Any, complaint: str, toy_bench: Bench) -> None:
+    with pytest.raises(PluginError, match=re.escape(complaint)):
+        toy_bench.run(RunSpec("clip", "toy", Careless(change)))
+    assert not list(toy_bench.runs.glob("*/run.json"))
