@@ -157,7 +157,15 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
         return text
     if hint is type(None) and value is None:
         return None
-    if hint is float:
-        raise UsageError(f"{where}={text}: a finite number is wanted")
-    wanted = "[a, b]" if origin is tuple else getattr(hint, "__name__", str(hint))
-    raise UsageError(f"{where}={text}: a value of type {wanted} is wanted")
+    raise UsageError(f"{where}={text}: {_in_words(hint)} is wanted")
+
+
+def _in_words(hint: Any) -> str:
+    """What a field's type allows, as in "fp32, fp16 or a finite number"."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return ", ".join(map(str, arguments))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_in_words, arguments))
+    known = {float: "a finite number", types.NoneType: "null"}
+    return known.get(hint) or f"a value of type {'[a, b]' if origin is tuple else getattr(hint, '__name__', str(hint))}"
