@@ -14,7 +14,9 @@ import yaml
 
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.interfaces import Method
+from tta_bench.system.text import visible
 
+SHOWN = 100  # characters of a value that is refused
 Tag = Literal["paper", "default", "tuned"]
 
 
@@ -135,7 +137,7 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
     if origin is Literal:
         options = {str(option): option for option in arguments}
         if text not in options:
-            raise UsageError(f"{where}={text}: choose one of {', '.join(options)}")
+            raise _refusal(where, text, f"choose one of {', '.join(options)}")
         return options[text]
     if origin in (typing.Union, types.UnionType):
         for option in arguments:
@@ -157,7 +159,13 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
         return text
     if hint is type(None) and value is None:
         return None
-    raise UsageError(f"{where}={text}: {_in_words(hint)} is wanted")
+    raise _refusal(where, text, f"{_in_words(hint)} is wanted")
+
+
+def _refusal(where: str, text: str, what: str) -> UsageError:
+    """One line, however wild the value."""
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return UsageError(f"{where}={visible(shown)}: {what}")
 
 
 def _in_words(hint: Any) -> str:
