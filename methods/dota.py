@@ -7,7 +7,7 @@ the release keeps both halves (84 MB). The multi-label use is nobody's official 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,11 +32,18 @@ class Scatters:
         self.rows = [slice(a, min(a + starts.step, dim)) for a in starts]
         self.strips = [first[rows, : rows.stop].expand(n_classes, -1, -1).clone() for rows in self.rows]
 
-    def add(self, weights: Tensor, deviations: Tensor) -> None:
-        """A_j ← A_j + Σ_b w_jb d_jb d_jbᵀ, with weights [C, n] and deviations [C, n, D]."""
+    def add(self, classes: Sequence[int], weights: Tensor, deviations: Tensor) -> None:
+        """A_j ← A_j + Σ_b w_jb d_jb d_jbᵀ of these classes j, with weights [C, n] and deviations [C, n, D].
+
+        If they are most, all classes are passed over at once: the others' weights must be next to nothing.
+        """
         weighted = (weights[..., None] * deviations).mT.contiguous()  # [C, D, n]
         for rows, strip in zip(self.rows, self.strips, strict=True):
-            strip.baddbmm_(weighted[:, rows], deviations[..., : rows.stop])
+            if 2 * len(classes) > len(strip):
+                strip.baddbmm_(weighted[:, rows], deviations[..., : rows.stop])
+            else:
+                for j in classes:
+                    strip[j].addmm_(weighted[j, rows], deviations[j, :, : rows.stop])
 
     def combined(self, weights: Tensor) -> Tensor:
         """Σ_j w_j A_j with weights [C], in double precision: [D, D]."""
@@ -141,8 +148,11 @@ class DOTA(Method):
         """Σ_j ← (c_j Σ_j + Σ_b Y_bj (x_b − μ_j)(x_b − μ_j)ᵀ) / (c_j + r_j) about the old μ_j, and then
         μ_j ← (c_j μ_j + Σ_b Y_bj x_b) / (c_j + r_j), c_j ← c_j + r_j, with r_j = Σ_b Y_bj."""
         weights = glance.probs.T  # [C, n]
-        self.scatters.add(weights, glance.features - self.mu[:, None])
-        c = self.c + weights.sum(1)
+        r = weights.sum(1)
+        # A_j is at least σ I and a deviation at most 2 long: what is below this is lost in rounding.
+        taught = r > torch.finfo(r.dtype).eps * self.sigma / 4
+        self.scatters.add(taught.nonzero().flatten().tolist(), weights, glance.features - self.mu[:, None])
+        c = self.c + r
         self.mu = (self.c[:, None] * self.mu + weights @ glance.features) / c[:, None]
         self.c = c
         self.directions = torch.cholesky_solve(self.mu.T.double(), torch.linalg.cholesky(self.pooled()))

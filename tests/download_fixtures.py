@@ -27,10 +27,11 @@ class Host:
     breaks: int = 10**6  # how many times it does that
     claim_more: int = 0  # added to Content-Length, and to the total of a range
     ignore_range: bool = False
+    other_part: bool = False  # than was asked for
     no_length: bool = False
     error: int | None = None
     errors: int = 10**6  # how many times it answers with that
-    headers: dict[str, str] = field(default_factory=dict)  # with every answer that has a file
+    headers: dict[str, str] = field(default_factory=dict)  # with every answer about a file that it has
     asked: list[tuple[str, str | None]] = field(default_factory=list)  # GETs, with their ranges
 
     def archive(self, name: str, **more: Any) -> Archive:
@@ -59,12 +60,14 @@ def serve() -> Iterator[Host]:
                 self.send_response(404 if content is None else host.error or 500)
                 self.send_header("X-Error-Code", "EntryNotFound" if content is None else "")  # as the hub does
                 self.send_header("Content-Length", "0")
+                for name, value in host.headers.items() if content is not None else ():
+                    self.send_header(name, value)
                 self.end_headers()
                 return
             total = len(content) + host.claim_more
             start = 0
             if wanted and not host.ignore_range:
-                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+                start = 7 if host.other_part else int(wanted.removeprefix("bytes=").removesuffix("-"))
                 if start >= len(content):
                     self.send_response(416)
                     self.send_header("Content-Range", f"bytes */{len(content)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,13 @@ from tta_bench.runs import grid as grids
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.executors.local import LocalExecutor
 from tta_bench.runs.executors.work import Workplace
-from tta_bench.runs.spec import RunOptions, RunSpec
+from tta_bench.runs.presets import ProtocolPreset
+from tta_bench.runs.spec import RunOptions
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
+
+PROMPT = "photo"  # what every suite has, too: one that is asked for can't be told from the default
 
 
 def run(
@@ -25,12 +29,13 @@ def run(
     dataset: str | Dataset = "scenes",
     backbone: str | Backbone = "tiny",
     *,
-    prompt: str = "photo",
-    seed: int = 0,
-    order: str = "shuffled",
+    prompt: str = PROMPT,
+    seed: int | None = None,
+    order: str | None = None,
     limit: int | None = None,
     settings: Mapping[str, Any] | None = None,
     preset: str | None = None,
+    protocol_preset: str | None = None,
     recipes: Mapping[str, str | ViewRecipe] | None = None,
     pack: Path | str | None = None,
     bench: Bench | None = None,
@@ -43,11 +48,12 @@ def run(
         dataset: NAME or NAME:VARIANT, or an instance.
         backbone: a name, or an instance.
         prompt: photo, ensemble, cupl:FILE.json, coop:FILE or maple:FILE.
-        seed: of the views and of the stream's order.
-        order: shuffled, shuffled:K, sequential, rarest, bursts:B or domains (docs/protocol.md).
+        seed: of the views and of the stream's order; 0 by default.
+        order: shuffled (the default), shuffled:K, sequential, rarest, bursts:B or domains (docs/protocol.md).
         limit: only the first so many images of the ordered stream.
         settings: hyper-parameters that differ from the defaults.
         preset: published hyper-parameters by name.
+        protocol_preset: the protocol of another suite, where you say nothing else: see docs/protocol.md.
         recipes: other views for a role, e.g. {"views": "plain63"}.
         pack: a feature pack in place of dataset and backbone: a path, or an address as docs/packs.md has them.
         bench: what several calls are to share (folders, device, loaded backbones); a new one by default.
@@ -62,20 +68,18 @@ def run(
         (20, 24)
     """
     bench = Bench() if bench is None else bench
-    spec = RunSpec(
-        method=method,
-        dataset=dataset,
-        backbone=backbone,
+    options = RunOptions(
         prompt=prompt,
-        seed=seed,
-        order=order,
         limit=limit,
         settings=settings or {},
         preset=preset,
         recipes=recipes or {},
         pack=_pack(pack, dataset, backbone, bench),
     )
-    return bench.run(spec, force).record
+    options, first_seed, first_order = _as_protocol(options, protocol_preset)
+    options = replace(options, order=first_order if order is None else order)
+    spec = options.cell(method, dataset, backbone, first_seed if seed is None else seed)
+    return bench.run(grids.as_preset(bench, spec), force).record
 
 
 def grid(
@@ -83,12 +87,13 @@ def grid(
     datasets: str | Dataset | Iterable[str | Dataset] = ("scenes",),
     backbones: str | Backbone | Iterable[str | Backbone] = ("tiny",),
     *,
-    prompt: str = "photo",
-    seeds: int | Iterable[int] = (0,),
-    order: str | Iterable[str] = "shuffled",
+    prompt: str = PROMPT,
+    seeds: int | Iterable[int] | None = None,
+    order: str | Iterable[str] | None = None,
     limit: int | None = None,
     settings: Mapping[str, Any] | None = None,
     preset: str | None = None,
+    protocol_preset: str | None = None,
     recipes: Mapping[str, str | ViewRecipe] | None = None,
     pack: Path | str | None = None,
     bench: Bench | None = None,
@@ -126,7 +131,10 @@ def grid(
         recipes=recipes or {},
         pack=_pack(pack, images[0], encoders[0], bench),
     )
-    cells = grids.plan(bench, named, images, encoders, _several(seeds, "seed"), shared, _several(order, "order"))
+    shared, first_seed, first_order = _as_protocol(shared, protocol_preset)
+    replicates = _several(first_seed if seeds is None else seeds, "seed")
+    streams = _several(first_order if order is None else order, "order")
+    cells = grids.plan(bench, named, images, encoders, replicates, shared, streams)
     executor = LocalExecutor(Workplace.of(bench), jobs, bench.reporter.line) if jobs > 1 else None
     done = list(grids.execute(bench, cells, force, named == [grids.ALL], executor))
     found = [cell.record for cell in done if cell.record is not None]
@@ -149,6 +157,14 @@ def load_results(folder: Path | str | None = None) -> Results:
         raise UsageError(f"{root}: no such folder")
     found, problems = records.load_all(root)
     return Results(found, problems=problems)
+
+
+def _as_protocol(options: RunOptions, name: str | None) -> tuple[RunOptions, int, str]:
+    """The options as a suite has them, except the caller's own, and the suite's seed and order."""
+    if name is None:
+        return options, 0, options.order
+    suite = ProtocolPreset.named(name)
+    return suite.fill(options, [] if options.prompt == PROMPT else ["prompt"]), suite.seed, suite.order
 
 
 def _several(given: Any, what: str) -> list[Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from tta_bench.system.text import visible
+
 
 class TTABenchError(Exception):
     """Something that the user can mend; its message is all that they need to see."""
@@ -26,7 +28,7 @@ class UnknownName(UsageError):
         known = sorted(known)
         plain = {_plain(candidate): candidate for candidate in known}
         close = [plain[match] for match in difflib.get_close_matches(_plain(name), plain, n=3, cutoff=0.6)]
-        message = f"unknown {kind} '{name}'."
+        message = visible(f"unknown {kind} '{name}'.")
         if close:
             message += f" Did you mean {' or '.join(close)}?"
         super().__init__(f"{message} {hint}".rstrip())

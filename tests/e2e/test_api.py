@@ -21,7 +21,7 @@ from torch import Tensor
 import tta_bench
 from tests.conftest import TOY
 from tta_bench import api
-from tta_bench.errors import UsageError
+from tta_bench.errors import UnknownName, UsageError
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.plugins import Registry, get_method
 from tta_bench.runs import bench as bench_module
@@ -121,6 +121,22 @@ def test_what_can_not_be(toys: tta_bench.Bench) -> None:
 def test_odd_input_is_refused_in_words(call: Callable[[], object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         call()
+
+
+def test_the_protocol_of_another_suite(toys: tta_bench.Bench) -> None:
+    """As `--protocol-preset`: its views, order and seed, except what the caller says."""
+    record = tta_bench.run("tda", "toy", "toyclip", protocol_preset="ttabc", limit=4, bench=toys)
+    assert (record.seed, record.order, record.hyper_parameters["alpha"]) == (2022, "shuffled", 2.0)
+    assert record.changes["protocol_preset"] == "ttabc"
+    episodic = {"protocol_preset": "tta-vlm-episodic", "limit": 4, "bench": toys}
+    (found,) = tta_bench.grid("zero", "toy", "toyclip", **episodic)  # type: ignore[arg-type]
+    assert (found.seed, found.order, found.hyper_parameters["score"]) == (0, "sequential", "native")
+    assert found.changes["views"] == "augmix63"
+    own = tta_bench.run("clip", "toy", "toyclip", order="shuffled", seed=3, **episodic)  # type: ignore[arg-type]
+    assert (own.seed, own.order) == (3, "shuffled")
+    assert "not the protocol tta-vlm-episodic in full: order is shuffled and not sequential" in own.notes
+    with pytest.raises(UnknownName, match="Did you mean ttabc"):
+        tta_bench.run("clip", "toy", "toyclip", protocol_preset="ttabd", bench=toys)
 
 
 def test_a_replicate_counts_once(toys: tta_bench.Bench) -> None:

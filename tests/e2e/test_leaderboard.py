@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.conftest import Invoke
@@ -251,3 +252,14 @@ def test_options_that_make_no_sense_are_refused(two_runs: None, invoke: Invoke) 
     shown = invoke("leaderboard", "--metric", "CF1", "--fast").out
     assert "CF1" in shown
     assert "softmax" not in shown
+
+
+def test_rows_that_no_official_code_vouches_for_are_named_in_every_format() -> None:
+    statuses = {"tda": "official code matched", "bcp": "reading of the paper", "bca": "port", "mine": "unstated"}
+    made = [record(method, status=status, counts={"state_bytes": 7}) for method, status in statuses.items()]
+    frame = long_form([*made, record("old")])  # version 0.1 said nothing
+    said = "Not held against official code: bca (a third party's port); bcp (an unverified reading of the paper); "
+    for text in (to_text(frame, 400), to_markdown(frame), to_latex(frame)):
+        assert f"{said}mine (unstated)." in text
+    assert dict(zip(frame["method"], frame["status"], strict=True)) == {**statuses, "old": ""}
+    assert frame["state_bytes"].tolist() == [7, 7, 7, pd.NA, 7]

@@ -111,3 +111,19 @@ def test_a_wild_hyper_parameter_is_refused_or_of_its_type(examples: int) -> None
 def test_an_impossible_number_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="a finite number is wanted"):
         hyperparameters._coerce(text, float, "--set x")
+
+
+@pytest.mark.parametrize(
+    ("hint", "wanted"),
+    [(Literal["fp32", "fp16"] | float, "fp32, fp16 or a finite number"), (float | None, "a finite number or null")],
+)
+def test_a_field_of_several_types_names_them_all(hint: Any, wanted: str) -> None:
+    with pytest.raises(UsageError, match=f"{wanted} is wanted"):
+        hyperparameters._coerce("-inf", hint, "--set x")
+
+
+def test_a_name_with_a_line_break_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ttabench.toml").write_text('"r\\n" = {backbone = "tiny"}')
+    with pytest.raises(UsageError, match=r"unknown command in .*'r\\n'"):
+        use_config(tmp_path)

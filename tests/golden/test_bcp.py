@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.golden.streams import close, make_task, part, read_golden, run
+from tests.golden.streams import close, make_task, part, read_golden, run, unit
 from tta_bench.errors import UsageError
 from tta_bench.interfaces import Observation
 from tta_bench.methods.bcp import BCP
@@ -95,3 +95,9 @@ def test_an_anchor_of_which_nothing_is_known_corrects_nothing() -> None:
 def test_nonsense_is_refused() -> None:
     with pytest.raises(UsageError, match="alpha"):
         BCP(alpha=0.0)
+
+
+def test_logits_at_full_scale_are_as_exact_as_single_precision_can_hold_them() -> None:
+    text, image = unit(80, 512, seed=0), unit(512, seed=1) + unit(80, 512, seed=0)[3]
+    expected = 100.0 * (text.double() @ image.double())
+    close(run(BCP(), make_task(text), [Observation(0, image)])[0], expected.numpy(), 8e-6)

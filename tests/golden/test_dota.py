@@ -74,12 +74,13 @@ def test_strips_are_the_whole_matrices(dim: int) -> None:
     scatters = Scatters(3, torch.eye(dim))
     for seed in range(4):
         weights, deviations = unit(3, 5, seed=seed).abs(), unit(3, 5, dim, seed=10 + seed)
-        scatters.add(weights, deviations)
-        whole += torch.einsum("cb,cbi,cbj->cij", weights, deviations, deviations)
+        classes = [seed % 3] if seed % 2 else [0, 1, 2]  # one by itself, or all at once
+        scatters.add(classes, weights, deviations)
+        whole[classes] += torch.einsum("cb,cbi,cbj->cij", weights, deviations, deviations)[classes]
     shares = torch.tensor([0.2, 0.5, 0.3])
     torch.testing.assert_close(scatters.combined(shares).float(), torch.einsum("c,cij->ij", shares, whole))
     other, state = Scatters(3, torch.zeros(dim, dim)), scatters.state_dict()
-    scatters.add(weights, deviations)  # a checkpoint does not go on with the run
+    scatters.add([0, 1, 2], weights, deviations)  # a checkpoint does not go on with the run
     other.load_state_dict(state)
     torch.testing.assert_close(other.combined(shares).float(), torch.einsum("c,cij->ij", shares, whole))
 

@@ -30,10 +30,13 @@ def test_all_pairs() -> None:
         ("a tv-monitor", {"tvmonitor"}),
         ("potted plants", {"potted plant"}),
         ("a motorcycle or a motor bike", {"motor bike"}),
+        ("a spotted plant", {"plant"}),
+        ("the letter s", {"s"}),
     ],
 )
 def test_names_are_found_as_whole_words(text: str, names: set[str]) -> None:
     classes = ["dog", "hot dog", "cat", "person", "knife", "bus", "skis", "tvmonitor", "potted plant", "motor bike"]
+    classes += ["plant", "s"]
     assert {classes[c] for c in named_classes(text, classes)} == names
 
 

@@ -85,12 +85,47 @@ def test_a_server_that_lies_about_the_length(host: Host, home: Path) -> None:
     assert len(host.asked) == 2
 
 
+@pytest.mark.parametrize("length", ["²", "9" * 5000, "9" * 30, "-5"])
+def test_a_length_that_is_none(length: str, host: Host, home: Path) -> None:
+    host.no_length, host.headers = True, {"Content-Length": length, "Connection": "close"}
+    assert found(f"{host.url}/a.safetensors#sha256={SHA256}", home) == CONTENT
+
+
+def test_a_server_that_goes_on_elsewhere_is_asked_for_all_of_it(host: Host, home: Path) -> None:
+    host.break_after, host.breaks, host.other_part = 1000, 1, True
+    assert found(f"{host.url}/a.safetensors#sha256={SHA256}", home) == CONTENT
+    assert [wanted for _, wanted in host.asked] == [None, "bytes=1000-", None]
+
+
+@pytest.mark.parametrize(
+    ("place", "complaint"),
+    [
+        ("/a.safetensors", "infinite loop"),
+        ("file:///etc/hostname", "not allowed"),
+        ("http://[bad/a", "leads to no address"),
+        ("http://a..b/a", "leads to no address"),
+    ],
+)
+def test_a_server_that_sends_us_astray(place: str, complaint: str, host: Host, home: Path) -> None:
+    host.error, host.headers = 302, {"Location": place}
+    with pytest.raises(DownloadFailed, match=complaint) as caught:
+        locate(f"{host.url}/a.safetensors#sha256={SHA256}", home, Silent())
+    assert str(caught.value).isprintable()
+
+
+def test_an_address_as_people_write_it(host: Host, home: Path) -> None:
+    host.files["f%C3%BCr%20dich.safetensors"] = CONTENT
+    assert found(f"HTTP{host.url[4:]}/für dich.safetensors#sha256={SHA256}", home) == CONTENT
+
+
 @pytest.mark.parametrize(
     ("address", "complaint"),
     [
         ("https://host/a.safetensors", "say which file is meant: https://host/a.safetensors#sha256="),
         ("https://host/a.safetensors#sha256=12", "64 hexadecimal digits"),
         (f"https://#sha256={SHA256}", "https://HOST/PATH"),
+        (f"https://[::1/a#sha256={SHA256}", "https://HOST/PATH"),
+        (f"https://host:99999/a#sha256={SHA256}", "https://HOST/PATH"),
         (f"https://me:secret@host/a#sha256={SHA256}", "without a name or password"),
         ("hf:packs/vit.safetensors", "write hf:ORG/REPO/FILE"),
         ("hf:lab/packs/", "write hf:ORG/REPO/FILE"),

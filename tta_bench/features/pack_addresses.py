@@ -38,8 +38,10 @@ def locate(address: str | Path, home: Path, reporter: Reporter) -> Path:
         BadData: the file is not the one that the address means.
         DownloadFailed: anything that the same call may overcome later.
     """
-    if isinstance(address, Path) or not address.startswith((HUB, *WEB)):
+    scheme = "" if isinstance(address, Path) else address.partition(":")[0].lower() + ":"
+    if isinstance(address, Path) or scheme not in (HUB, *WEB):
         return Path(address).expanduser()
+    address = scheme + address[len(scheme) :]
     place, mark, digest = address.partition(MARK)
     digest = digest.lower()
     if mark and not SHA256.fullmatch(digest):
@@ -67,8 +69,12 @@ class WebFile:
     size: int | None = None
 
     def __post_init__(self) -> None:
-        parts = urllib.parse.urlsplit(self.url)
-        if not parts.hostname or parts.username or parts.password:
+        try:
+            parts = urllib.parse.urlsplit(self.url)
+            sound = parts.hostname and parts.port != 0 and not (parts.username or parts.password)
+        except ValueError:  # brackets that don't close, a port beyond all ports
+            sound = False
+        if not sound:
             raise UsageError(f"{self.url}: an address is https://HOST/PATH, without a name or password in it")
 
     @property

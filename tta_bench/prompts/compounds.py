@@ -93,7 +93,7 @@ def _words(text: str) -> str:
     """Lower-case letters and single spaces."""
     words = " ".join(re.sub(r"[^a-z]", " ", text.lower()).split())
     for pair in JOINED:
-        words = words.replace(pair, pair.replace(" ", ""))
+        words = re.sub(rf"\b{pair}", pair.replace(" ", ""), words)  # a spotted plant is none in a pot
     return words
 
 
@@ -102,5 +102,6 @@ def _forms(name: str) -> list[str]:
     forms = set()
     for one in filter(None, (name, ALSO.get(name))):
         first, last = one[: one.rfind(" ") + 1], one[one.rfind(" ") + 1 :]
-        forms |= {one, f"{one}s", f"{one}es", one.removesuffix("s"), first + IRREGULAR.get(last, last)}
+        singular = last.removesuffix("s") or last  # of the class "s" nothing would be left, which is in every text
+        forms |= {one, f"{one}s", f"{one}es", first + singular, first + IRREGULAR.get(last, last)}
     return sorted(forms)

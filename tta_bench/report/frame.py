@@ -18,7 +18,7 @@ VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
 AFTER = (
     *(SPEED, "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code"),
-    *("setting", "status", "verified"),
+    *("setting", "status", "verified", "state_bytes"),
 )
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
@@ -53,6 +53,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "setting": run.setting,
             "status": run.status,
             "verified": run.verified,
+            "state_bytes": run.counts.get("state_bytes"),
         }
         for run in runs
     ]
@@ -60,7 +61,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
     undefined = [name for name in others if frame[name].dtype == object]  # None everywhere
     numbers = dict.fromkeys([*SCORES, *undefined, SPEED], "float64")
     # None would turn the column into floats, and a count of 5000.0 images looks odd in a csv.
-    frame = frame.astype({**numbers, "dataset_size": "Int64", "untrained": "bool"})
+    frame = frame.astype({**numbers, "dataset_size": "Int64", "state_bytes": "Int64", "untrained": "bool"})
     return frame.sort_values(ORDER, ignore_index=True)
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 from tta_bench.report.board import Board, Column, Row, Wanted, boards
 from tta_bench.report.cells import INTERVAL, RANK, UNTRAINED
 from tta_bench.report.frame import HEADINGS
-from tta_bench.report.notes import SPREAD, legend
+from tta_bench.report.notes import SPREAD, UNMATCHED, legend
 from tta_bench.report.standings import Key, Standings
 from tta_bench.system.text import visible
 
@@ -216,7 +216,7 @@ def _caption(board: Board, detail: _Detail, style: LatexStyle) -> str:
     ]
     said = [f"{metrics} in percent with {backbone}, prompt `{board.prompt}'; {', '.join(seen)}."]
     said.append(legend(board, without=_left_out(board, detail)))
-    said += [note for note in board.notes if "per cell" in note or "average" in note.lower()]
+    said += [note for note in board.notes if "per cell" in note or "average" in note.lower() or UNMATCHED in note]
     if board.tested:
         said.append("Intervals and p are from 1,000 resamples of the images.")
     return latex(" ".join(said)).replace("Δ", r"$\Delta$").replace("±", r"$\pm$").replace("†", r"\textdagger{}")

@@ -26,6 +26,15 @@ CORRECTIONS = f"Holm against {' and '.join(BASELINES)}, Benjamini-Yekutieli betw
 
 SPREAD = "±"
 
+UNMATCHED = "Not held against official code"
+# What `Method.status` means for a reader of the table; a method whose code was matched needs no word.
+STATUS = {
+    "ours": "ours",
+    "port": "a third party's port",
+    "reading of the paper": "an unverified reading of the paper",
+    "unstated": "unstated",
+}
+
 
 def legend(board: Board, bold: str = "Bold", close: str = "underlined", without: Collection[str] = ()) -> str:
     """What the marks mean; a layout that has neither bold nor underlined says what it has instead, and one that leaves
@@ -76,11 +85,18 @@ def notes(frame: pd.DataFrame) -> list[str]:
     for label, states in frame.groupby("label")["code"].nunique().items():
         if states > 1:
             said.append(f"{label}: {states} rows by other code, told apart by the digest of their config.")
-    said += _mixed_versions(frame)
+    said += _mixed_versions(frame) + _unmatched(frame)
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:
         said.append(f"Hyper-parameters are the defaults except where the row says otherwise ({', '.join(tags)}).")
     return said
+
+
+def _unmatched(frame: pd.DataFrame) -> list[str]:
+    """Rows whose numbers nobody's official code vouches for, by what they are instead."""
+    named = {words: sorted(set(frame.loc[frame["status"] == status, "label"])) for status, words in STATUS.items()}
+    said = [f"{', '.join(labels)} ({words})" for words, labels in named.items() if labels]
+    return [f"{UNMATCHED}: {'; '.join(said)}."] if said else []
 
 
 def mixed(columns: Sequence[Column]) -> list[str]:

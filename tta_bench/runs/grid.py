@@ -70,13 +70,15 @@ def plan(
         replace(options, order=order).cell(method, dataset, backbone, seed)
         for backbone, dataset, seed, order, (method, options) in cells
     ]
-    return specs if shared.protocol_preset is None else [_as_preset(bench, spec) for spec in specs]
+    return [as_preset(bench, spec) for spec in specs]
 
 
-def _as_preset(bench: Bench, spec: RunSpec) -> RunSpec:
-    """The cell with what its protocol preset has for its method and dataset. A plugin that can't be loaded fails
-    later, with its own words."""
-    preset = ProtocolPreset.named(spec.protocol_preset or "")
+def as_preset(bench: Bench, spec: RunSpec) -> RunSpec:
+    """The cell with what its protocol preset, if it has one, has for its method and dataset. A plugin that can't be
+    loaded fails later, with its own words."""
+    if spec.protocol_preset is None:
+        return spec
+    preset = ProtocolPreset.named(spec.protocol_preset)
     try:
         return preset.adjust(spec, bench.dataset_name(spec), bench.offer(spec.method))
     except PluginError:

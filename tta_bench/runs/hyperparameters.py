@@ -14,7 +14,9 @@ import yaml
 
 from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.interfaces import Method
+from tta_bench.system.text import visible
 
+SHOWN = 100  # characters of a value that is refused
 Tag = Literal["paper", "default", "tuned"]
 
 
@@ -137,7 +139,7 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
     if origin is Literal:
         options = {str(option): option for option in arguments}
         if text not in options:
-            raise UsageError(f"{where}={text}: choose one of {', '.join(options)}")
+            raise _refusal(where, text, f"choose one of {', '.join(options)}")
         return options[text]
     if origin in (typing.Union, types.UnionType):
         for option in arguments:
@@ -159,7 +161,21 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
         return text
     if hint is type(None) and value is None:
         return None
-    if hint is float:
-        raise UsageError(f"{where}={text}: a finite number is wanted")
-    wanted = "[a, b]" if origin is tuple else getattr(hint, "__name__", str(hint))
-    raise UsageError(f"{where}={text}: a value of type {wanted} is wanted")
+    raise _refusal(where, text, f"{_in_words(hint)} is wanted")
+
+
+def _refusal(where: str, text: str, what: str) -> UsageError:
+    """One line, however wild the value."""
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return UsageError(f"{where}={visible(shown)}: {what}")
+
+
+def _in_words(hint: Any) -> str:
+    """What a field's type allows, as in "fp32, fp16 or a finite number"."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return ", ".join(map(str, arguments))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_in_words, arguments))
+    known = {float: "a finite number", types.NoneType: "null"}
+    return known.get(hint) or f"a value of type {'[a, b]' if origin is tuple else getattr(hint, '__name__', str(hint))}"

@@ -11,8 +11,10 @@ import hashlib
 import http.client
 import shutil
 import ssl
+import string
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from typing import NamedTuple, Protocol
 
 from tta_bench.errors import TTABenchError
 from tta_bench.system.progress import Reporter
+from tta_bench.system.text import visible
 
 AGAIN = "the same command goes on from there"
 CHUNK = 1 << 20  # the progress bar's unit: a MiB
@@ -110,7 +113,7 @@ def _download(url: str, remote: Remote, part: Path, reporter: Reporter) -> None:
     with _answer(url, part, done) as response:
         if response is None:  # the server has nothing beyond what is here
             return
-        done, total = _extent(response, done)
+        done, total = _extent(response, part, done)
         if remote.size is not None and total not in (None, remote.size):
             raise _Failed(
                 f"the server's file has {total:,} bytes, the one that was meant {remote.size:,}", "it may have changed"
@@ -132,10 +135,11 @@ def _download(url: str, remote: Remote, part: Path, reporter: Reporter) -> None:
 @contextmanager
 def _answer(url: str, part: Path, start: int) -> Iterator[http.client.HTTPResponse | None]:
     """The response from byte `start` on; None when the file ends right there."""
-    request = urllib.request.Request(url, headers={"User-Agent": "ttabench", "Accept-Encoding": "identity"})
-    if start:
-        request.add_header("Range", f"bytes={start}-")
+    headers = {"User-Agent": "ttabench", "Accept-Encoding": "identity"} | (
+        {"Range": f"bytes={start}-"} if start else {}
+    )
     try:
+        request = urllib.request.Request(_quoted(url), headers=headers)
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         with error:
@@ -148,26 +152,44 @@ def _answer(url: str, part: Path, start: int) -> Iterator[http.client.HTTPRespon
                     "the file on the server is shorter than what was here", "the same command downloads it anew", True
                 ) from error
             advice = "it may have moved" if error.code in (404, 410) else f"try again later: {AGAIN}"
-            raise _Failed(
-                f"the server answers {error.code} {error.reason}", advice, passing=error.code in BUSY
-            ) from error
+            answer = f"{error.code} {_one_line(error.reason)}"
+            raise _Failed(f"the server answers {answer}", advice, error.code in BUSY) from error
     except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
         reason = getattr(error, "reason", None) or error
         trusted = not isinstance(reason, ssl.SSLCertVerificationError)  # which does not mend itself
-        raise _Failed(f"no connection ({reason})", f"once there is one, {AGAIN}", passing=trusted) from error
+        raise _Failed(f"no connection ({_one_line(reason)})", f"once there is one, {AGAIN}", passing=trusted) from error
+    except ValueError as error:  # of the address itself, or of one that the server sends us to
+        raise _Failed(f"that leads to no address ({_one_line(error)})", "it may be misspelt") from error
     with response:
         yield response
 
 
-def _extent(response: http.client.HTTPResponse, start: int) -> tuple[int, int | None]:
+def _quoted(url: str) -> str:
+    """With spaces and letters beyond ASCII as a browser would send them; what is quoted already stays."""
+    parts = urllib.parse.urlsplit(url)
+    path, query = (urllib.parse.quote(part, safe=string.punctuation) for part in (parts.path, parts.query))
+    return urllib.parse.urlunsplit(parts._replace(path=path, query=query))
+
+
+def _one_line(reason: object) -> str:
+    """Servers and libraries write paragraphs, and what a terminal would obey."""
+    return visible(" ".join(str(reason).split()))
+
+
+def _extent(response: http.client.HTTPResponse, part: Path, start: int) -> tuple[int, int | None]:
     """Where the response's first byte belongs and how long the whole file is, if the server says so."""
     if response.status == 206:
         first, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
         if first.partition("-")[0] == str(start):
-            return start, int(total) if total.isdigit() else None
-        raise _Failed("the server sent another part of the file than was asked for", f"try again later: {AGAIN}")
-    length = response.headers.get("Content-Length", "")  # a server that knows no ranges starts from the beginning
-    return 0, int(length) if length.isdigit() else None
+            return start, _count(total)
+        part.unlink(missing_ok=True)  # with this server it can't be gone on from, but perhaps begun again
+        raise _Failed("the server sent another part of the file than was asked for", "try again later", start > 0)
+    return 0, _count(response.headers.get("Content-Length", ""))  # it knows no ranges, and starts from the beginning
+
+
+def _count(text: str) -> int | None:
+    """Bytes, if it is a number that a file could have."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def _read(response: http.client.HTTPResponse, done: int, total: int | None) -> bytes:
