@@ -14,6 +14,7 @@ from tta_bench.errors import UnknownName, UsageError
 from tta_bench.records import RunRecord
 from tta_bench.system import paths
 from tta_bench.system.files import write_atomically
+from tta_bench.system.progress import Terminal
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class _Text:
         if format_ == "html":  # where readers choose metric, order and baseline themselves
             from tta_bench.report.page import page
 
-            return page(self.runs)
+            return page(self.runs, reporter=Terminal())
         from tta_bench.report.formats import render
         from tta_bench.report.latex import LatexStyle
 
@@ -154,7 +155,8 @@ class _Text:
             return {}
         from tta_bench.report.standings import standings
 
-        return standings(self.runs, dict.fromkeys((self.wanted.sort, *self.wanted.metrics)), self.wanted.baseline)
+        metrics = dict.fromkeys((self.wanted.sort, *self.wanted.metrics))
+        return standings(self.runs, metrics, self.wanted.baseline, Terminal())
 
 
 def _titles() -> dict[str, dict[str, str]]:
