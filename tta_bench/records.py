@@ -413,18 +413,30 @@ class Results(Sequence[RunRecord]):
         return long_form(self.runs)
 
     def leaderboard(
-        self, format: Literal["console", "md", "csv", "latex", "json"] = "console", width: int = 100
+        self,
+        format: Literal["console", "md", "csv", "latex", "json", "html"] = "console",
+        width: int = 100,
+        *,
+        metric: str | Collection[str] = (),
+        sort: str = "",
+        baseline: str = "clip",
+        fast: bool = False,
+        mixed: bool = False,
+        columns: Literal["wide", "narrow"] = "wide",
     ) -> str:
-        """All runs as text: tables of methods × datasets without statistics, or long form for csv and json.
+        """All runs as text, with the options and the statistics of `ttabench leaderboard`: intervals, ranks, Δ to a
+        baseline. `fast` leaves statistics out; runs that are not in a folder have none.
 
         Untrained backbones are among them, and marked; `filter(untrained=False)` leaves them out.
 
         >>> print(results.leaderboard("md").splitlines()[0])
         ### tiny, prompt 'photo'
         """
-        from tta_bench.report.formats import render
+        from tta_bench.report.board import Wanted
+        from tta_bench.report.leaderboard import Leaderboard, metrics_of
 
-        return render(self.to_frame(), format, width)
+        wanted = Wanted(metrics_of(format, tuple(_several(metric))), sort, baseline, mixed)
+        return Leaderboard(self.runs, wanted, fast, columns).text(format, width)
 
     def compare(
         self, baseline: str | None = "clip", metric: str | Collection[str] = "mAP", resamples: int = 1000

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Invoke
 from tests.record_fixtures import on, record
 from tests.unit.test_comparison import saved
 from tta_bench.errors import UnknownName
-from tta_bench.records import Identity, RunRecord
+from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report import standings as module
 from tta_bench.report.board import Board, Row, Wanted, boards
 from tta_bench.report.console import to_text
@@ -75,6 +76,18 @@ class Watched(Silent):
 
     def _advance(self, count: int, note: str = "") -> None:
         self.done += count
+
+
+def test_python_says_what_the_command_says(runs: list[RunRecord], invoke: Invoke) -> None:
+    folder = runs[0].folder
+    assert folder is not None
+    for format_ in ("md", "csv", "latex"):
+        said = invoke("leaderboard", "--format", format_, "--sort", "mAP_softmax", "--results", str(folder.parent))
+        assert Results(runs).leaderboard(format_, sort="mAP_softmax") == said.out
+    plain = Results(runs).leaderboard("md", metric="mAP", baseline="regions")
+    assert "Δ regions" in plain
+    assert "softmax" not in plain
+    assert "Δ" not in Results(runs).leaderboard("md", fast=True)
 
 
 def test_who_waits_for_statistics_is_told_how_far_they_are(runs: list[RunRecord]) -> None:

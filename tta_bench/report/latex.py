@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from tta_bench.errors import UnknownName
 from tta_bench.report.board import Board, Column, Row, Wanted, boards
 from tta_bench.report.cells import INTERVAL, RANK, UNTRAINED
 from tta_bench.report.frame import HEADINGS
@@ -33,6 +34,10 @@ class LatexStyle:
 
     columns: str = "wide"  # or narrow: one column of a two-column article
     titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.columns not in ROOM:
+            raise UnknownName("columns", self.columns, ROOM, f"Choose one of {', '.join(ROOM)}.")
 
     def title(self, kind: str, name: str) -> str:
         return self.titles.get(kind, {}).get(name, name)
