@@ -51,6 +51,7 @@ def test_a_table_is_run_once_and_then_found(invoke: Invoke) -> None:
     assert {row["verdict"] for row in looked.values()} == {"to run"}
 
 
+@pytest.mark.slow
 def test_jobs_run_what_is_missing_and_change_no_number(invoke: Invoke, tmp_path: Path) -> None:
     there = ("purf:table6", *TOYS, "--limit", "4", "--seed", "0,1", "-m", "purf")
     alone = facts(invoke, *there)

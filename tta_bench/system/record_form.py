@@ -11,6 +11,7 @@ from tta_bench.system.files import digest
 SEAL = "seal"
 LARGEST = 2**53  # whole numbers beyond it are not whole in every table
 ROUNDING = 1e-6  # that a percentage may be beyond 0 or 100
+MOST_METRICS = 1000  # each is a column of a table
 COUNTS = ("classes_",)  # metrics whose names begin so are counts and no percentages
 
 
@@ -82,6 +83,8 @@ def _mapping(wanted: Check | None = None) -> Check:
 def _metrics(value: Any) -> str:
     if not isinstance(value, Mapping):
         return "is no mapping"
+    if len(value) > MOST_METRICS:
+        return f"holds more than {MOST_METRICS:,}"
     for name, entry in value.items():
         why = (_or_null(_whole(0)) if name.startswith(COUNTS) else PERCENTAGE)(entry)
         if why:
