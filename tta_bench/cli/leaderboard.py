@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tta_bench import records
+from tta_bench.cli.found import no_runs
 from tta_bench.cli.options import Results, choice, complain, names
-from tta_bench.errors import UsageError
 from tta_bench.records import RunRecord
 from tta_bench.system import paths
 from tta_bench.system.files import write_atomically
@@ -84,7 +84,7 @@ def leaderboard(
     if left_out:
         complain(f"{counted(left_out, 'run')} by code that was edited since left out (--all)")
     if not runs:
-        raise UsageError(f"no runs in {results or paths.runs()}: `ttabench run --method clip` makes the first")
+        raise no_runs(results)
     metrics = metrics_of(format_, names(metric, "--metric") if metric else ())
     board = Leaderboard(runs, Wanted(metrics, sort, baseline, mixed), fast, columns, Terminal())
     if output is None:

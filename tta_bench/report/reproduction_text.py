@@ -17,6 +17,7 @@ from tta_bench.runs.suites import Suite
 from tta_bench.system.text import visible
 
 DELTA = "Δ"
+INTERVAL = "± is the 95 % interval of the mean: what other images of the same kind would have given."
 NARROW = 72  # below, the differences are left out: the reader has both numbers
 COLORS = {"agrees": "green", "differs": "red"}
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
@@ -62,8 +63,12 @@ def to_markdown(suite: Suite, lines: Sequence[Line]) -> str:
         parts += ["", f"### {_heading(group)}", "", "| row | measured | published | difference | verdict |"]
         parts.append("|---|---:|---:|---:|---|")
         parts += [f"| {' | '.join(_escaped(text) for text in _texts(line, notes))} |" for line in own]
-    parts += ["", *(f"- {_escaped(note)}" for note in (*notes.texts(), *suite.notes))]
+    parts += ["", *(f"- {_escaped(note)}" for note in (*_legend(lines), *notes.texts(), *suite.notes))]
     return "\n".join(parts).rstrip("\n")
+
+
+def _legend(lines: Sequence[Line]) -> list[str]:
+    return [INTERVAL] if any(line.half is not None for line in lines) else []
 
 
 def _escaped(text: str) -> str:
@@ -94,7 +99,7 @@ def print_lines(suite: Suite, lines: Sequence[Line], console: Console) -> None:
             numbers = [measured, published] + ([] if narrow else [difference])
             table.add_row(Text(row), *map(Text, numbers), Text(verdict, style=style))
         _print_trimmed(console, table)
-    for note in (*notes.texts(), *suite.notes):
+    for note in (*_legend(lines), *notes.texts(), *suite.notes):
         print_wrapped(console, note)
     console.print()
 

@@ -57,7 +57,12 @@ def kept_runs(runs: Path) -> list[Kept]:
                 found.append(Kept(folder, None, str(error)))
         elif any((folder / name).exists() for name in OF_AN_UNFINISHED_RUN):
             found.append(Kept(folder, None, UNFINISHED))
-    return found
+    return sorted(found, key=_place)
+
+
+def _place(kept: Kept) -> tuple[str, int, str]:
+    """By what was run, and then by seed: of a name's end, a digest, nobody knows the order."""
+    return kept.name.rpartition("-")[0], -1 if kept.record is None else kept.record.seed, kept.name
 
 
 def selected(kept: Sequence[Kept], names: Sequence[str], wanted: Mapping[str, Sequence[str]]) -> list[Kept]:

@@ -111,7 +111,7 @@ class Reproduction:
             return
         here = BackboneExtras.of(self.bench.registry.backbone(name)).weights_here
         if here is not None and not here():
-            raise TTABenchError(f"those of {name} are {NOT_HERE}")
+            raise TTABenchError(f"the weights of {name} are {NOT_HERE}")
 
     def _once(self, kind: str, what: object, ask: Callable[[], object]) -> Obstacle | None:
         if (kind, what) not in self._asked:
