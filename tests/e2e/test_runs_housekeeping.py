@@ -53,7 +53,8 @@ def other_scores(folder: Path) -> None:
 
 
 def test_ls_names_every_run_and_what_is_wrong_with_it(invoke: Invoke, toy_bench: Bench, home: Path) -> None:
-    good, bad = run(toy_bench), run(toy_bench, seed=1)
+    seeds = [run(toy_bench, seed=seed) for seed in range(4)]
+    good, bad = seeds[0], seeds[1]
     edit(home / "runs" / bad.run_id, lambda content: content.update(method=HOSTILE))
     (home / "runs" / "half").mkdir()
     (home / "runs" / "half" / "checkpoint.pt").touch()
@@ -62,9 +63,9 @@ def test_ls_names_every_run_and_what_is_wrong_with_it(invoke: Invoke, toy_bench:
     assert result.code == 0
     header, *rows, total = result.out.splitlines()
     assert header.split() == ["mAP", "images", "seed", "size", "date", "run"]
-    assert [row.split()[-1] for row in rows] == sorted([good.run_id, bad.run_id, "half"])
+    assert [row.split()[-1] for row in rows] == [good.run_id, *(seed.run_id for seed in seeds[2:]), bad.run_id, "half"]
     assert f"{good.metrics['mAP']:.2f}" in result.out
-    assert total.startswith("3 runs, ")
+    assert total.startswith("5 runs, ")
     assert "half: did not finish" in result.err
     assert "seal does not match" in result.err
     assert "\x1b" not in result.out + result.err

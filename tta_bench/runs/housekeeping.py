@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,9 +61,10 @@ def kept_runs(runs: Path) -> list[Kept]:
     return sorted(found, key=_place)
 
 
-def _place(kept: Kept) -> tuple[str, int, str]:
-    """By what was run, and then by seed: of a name's end, a digest, nobody knows the order."""
-    return kept.name.rpartition("-")[0], -1 if kept.record is None else kept.record.seed, kept.name
+def _place(kept: Kept) -> tuple[str, float, str]:
+    """By what was run, and then by seed: the end of a name is a digest, which has no order that anybody knows."""
+    seed = math.inf if kept.record is None else kept.record.seed
+    return kept.name.rpartition("-")[0] or kept.name, seed, kept.name
 
 
 def selected(kept: Sequence[Kept], names: Sequence[str], wanted: Mapping[str, Sequence[str]]) -> list[Kept]:
