@@ -23,6 +23,7 @@ from tta_bench.system.text import visible
 BEST, CLOSE = "bold green", "green"
 BEST_MARK, CLOSE_MARK = "*", "~"  # in front of a number: seen without colours too
 BORDER = 3  # a column's padding and its right-hand line
+NAMES = 0.4  # share of the width that names of rows may take while columns go on in further tables
 WORD = 12  # a longer word of a heading may be broken to save width
 
 
@@ -101,15 +102,22 @@ def _tables(board: Board, title: str, fields: Sequence[tuple[str, Column, str]],
     ]
     if len(board.settings) > 1:
         columns.insert(0, _Laid("setting", [Text(visible(row.setting or "–")) for row in board.rows], numbers=False))
-    # Long names of rows are folded, so that they leave at least the widest column its room.
-    widest = max(column.least for column in columns)
-    first = min(max(map(cell_len, ["method", *names])), max(8, width - 1 - BORDER - widest - BORDER))
+    first = _name_width(names, columns, width)
     room = width - 1 - first - BORDER
     made: list[RenderableType] = []
     for part in _packed(columns, room):
         _widen(part, room)
         made += [Text(visible(title)), _table(first, names, part)]  # a table's own title is no wider than its table
     return made
+
+
+def _name_width(names: Sequence[str], columns: Sequence[_Laid], width: int) -> int:
+    """Where not all fits side by side, long names are folded; they leave at least the widest column its room."""
+    longest = max(map(cell_len, ["method", *names]))
+    needed = sum(column.least + BORDER for column in columns)
+    share = longest if 1 + longest + BORDER + needed <= width else max(WORD, int(width * NAMES))
+    widest = max(column.least for column in columns)
+    return min(longest, share, max(8, width - 1 - BORDER - widest - BORDER))
 
 
 def _number(board: Board, row: Row, column: Column, kind: str) -> Text:
