@@ -45,4 +45,4 @@ class SoundRecords:
             return
         kept = self._known | self._new if len(self._known) < MOST else self._new
         with suppress(StoreError):  # a folder that can't be written to costs time and nothing else
-            write_atomically(self.file, sealed("\n".join(sorted(kept)).encode(), self.writer))
+            write_atomically(self.file, sealed("\n".join(sorted(kept)).encode(), self.writer), durable=False)
