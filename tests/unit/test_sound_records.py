@@ -9,7 +9,7 @@ import pytest
 
 from tests.record_fixtures import COMPLETE, record
 from tta_bench import records
-from tta_bench.system import record_form
+from tta_bench.system import record_form, sound_records
 
 ZEROS = np.zeros((COMPLETE, 2), dtype=np.float32)
 
@@ -18,6 +18,7 @@ ZEROS = np.zeros((COMPLETE, 2), dtype=np.float32)
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A sealed run.json that one command has read already."""
     monkeypatch.setenv("TTABENCH_HOME", str(tmp_path))
+    monkeypatch.setattr(sound_records, "WORTH", 1)
     run = record(value=51.25)
     folder = tmp_path / "runs" / run.run_id
     ids = [str(i) for i in range(COMPLETE)]

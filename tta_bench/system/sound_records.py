@@ -17,6 +17,7 @@ from tta_bench.system import paths
 from tta_bench.system.files import digest, write_atomically
 from tta_bench.system.seal import opened, sealed
 
+WORTH = 20  # new records that are worth a new list: so many are checked within 10 ms
 MOST = 100_000  # digests in the list, 6.5 MB; then it begins anew
 
 
@@ -41,7 +42,7 @@ class SoundRecords:
 
     def keep(self) -> None:
         """For the next command. Of two that do this at once one wins, and the other's records are checked again."""
-        if not self._new:
+        if len(self._new) < WORTH:
             return
         kept = self._known | self._new if len(self._known) < MOST else self._new
         with suppress(StoreError):  # a folder that can't be written to costs time and nothing else
