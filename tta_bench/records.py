@@ -15,12 +15,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
+from weakref import WeakValueDictionary
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.system import outcome
 from tta_bench.system import record_form as form
 from tta_bench.system.described import described
 from tta_bench.system.files import digest, file_digest, write_atomically
+from tta_bench.system.sound_records import SoundRecords
 from tta_bench.system.tensors import read_tensors
 from tta_bench.system.text import counted, visible
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2  # what `save` writes: as 1, but never without a seal
 UNSEALED = 1  # in memory, and on disk in version 0.1
+CHECKED_BY = (Path(__file__), Path(form.__file__))  # the sources of all that `_check` asks for
 NOT_IN_FILE = ("folder", "sealed", "verified")
 LONGEST_NAME = 160  # bytes of a run's name that can be read, below a file system's 255
 SCORES, OUTPUTS, DIAGNOSTICS = "scores.safetensors", "outputs.safetensors", "diagnostics.safetensors"
@@ -41,12 +44,25 @@ class Identity:
 
     parts: Mapping[str, Any]
 
+    @classmethod
+    def checked(cls, content: Mapping[str, Any]) -> Identity:
+        """From a record whose digests are known to be those of their parts."""
+        identity = _alive.get(content["digest"])
+        if identity is None:
+            identity = _alive[content["digest"]] = cls(content["parts"])
+            identity.__dict__["digest"] = content["digest"]  # where `cached_property` looks first
+        return identity
+
     @cached_property
     def digest(self) -> str:
         return digest(dict(self.parts))
 
     def to_json(self) -> dict[str, Any]:
         return {"digest": self.digest, "parts": dict(self.parts)}
+
+
+# By digest. The runs of a protocol share one: class names and prompts would be most of what 1,000 records take.
+_alive: WeakValueDictionary[str, Identity] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -102,23 +118,17 @@ class RunRecord:
         """Fields that a later version added are left out; a later schema is refused, and whatever is not as a run
         writes it: a seal that does not match, a field of another type or out of range, identities unlike their parts.
         """
-        if not isinstance(content, Mapping):
-            raise ValueError("it is no mapping")
-        schema = content.get("schema")
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise UsageError(f"{visible(folder)}: written by a newer ttabench (schema {schema}): upgrade to read it")
-        if form.SEAL not in content and schema == SCHEMA:
-            raise ValueError("it is not what was written: its seal is missing")
-        if form.SEAL in content and content[form.SEAL] != form.seal(content):
-            raise ValueError("it is not what was written: its seal does not match")
-        if why := form.fault(content):
-            raise ValueError(why)
-        identities = {name: Identity(value["parts"]) for name, value in content["identities"].items()}
-        known = {f.name for f in fields(cls)} - {*NOT_IN_FILE, *identities}
-        values: dict[str, Any] = {k: v for k, v in content.items() if k in known}
-        record = cls(**values, **identities, folder=folder, sealed=form.SEAL in content)  # type: ignore[arg-type]  # mypy takes ** for all fields
-        if content.get("run_id", record.run_id) != record.run_id:
-            raise ValueError(f"'run_id' is not that of its identities, {record.run_id}")
+        _check(content, folder)
+        return cls._of_checked(content, folder)
+
+    @classmethod
+    def _of_checked(cls, content: Mapping[str, Any], folder: Path | None) -> RunRecord:
+        values: dict[str, Any] = {name: content[name] for name in IN_FILE if name in content}
+        values |= {name: Identity.checked(value) for name, value in content["identities"].items()}
+        verified = "" if folder is None else outcome.kind_of(folder, content.get("files", {}))
+        record = cls(**values, folder=folder, sealed=form.SEAL in content, verified=verified)
+        if "run_id" in content:
+            record.__dict__["run_id"] = content["run_id"]  # as in `Identity.checked`
         return record
 
     def scores(self) -> np.ndarray[Any, Any]:
@@ -144,6 +154,28 @@ class RunRecord:
     def diagnostics(self) -> dict[str, np.ndarray[Any, Any]]:
         """What the method reported of its own accord: a column [N] per name, in stream order; empty if nothing."""
         return load_diagnostics(self)
+
+
+IN_FILE = tuple(f.name for f in fields(RunRecord) if f.name not in ("protocol", "config", "replicate", *NOT_IN_FILE))
+
+
+def _check(content: Any, folder: Path | None) -> None:
+    """Raises unless it is what a run writes. `SoundRecords` remembers what passed: nothing else may be looked at."""
+    if not isinstance(content, Mapping):
+        raise ValueError("it is no mapping")
+    schema = content.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise UsageError(f"{visible(folder)}: written by a newer ttabench (schema {schema}): upgrade to read it")
+    if form.SEAL not in content and schema == SCHEMA:
+        raise ValueError("it is not what was written: its seal is missing")
+    if form.SEAL in content and content[form.SEAL] != form.seal(content):
+        raise ValueError("it is not what was written: its seal does not match")
+    if why := form.fault(content):
+        raise ValueError(why)
+    identities = {name: Identity.checked(value) for name, value in content["identities"].items()}
+    expected = run_id(content["method"], content["dataset"], content["backbone"], identities)
+    if content.get("run_id", expected) != expected:
+        raise ValueError(f"'run_id' is not that of its identities, {expected}")
 
 
 def run_id(method: str, dataset: str, backbone: str, identities: Mapping[str, Identity]) -> str:
@@ -189,13 +221,23 @@ def _encodable(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def load(folder: Path, named: bool = False) -> RunRecord:
-    """The record in `folder`; with `named` only if the folder's name is that of the run, as among other runs."""
+def load(folder: Path, named: bool = False, sound: SoundRecords | None = None) -> RunRecord:
+    """The record in `folder`; with `named` only if the folder's name is that of the run, as among other runs.
+
+    What is known to be `sound` is not checked again.
+    """
     file = folder / "run.json"
     try:
-        if file.exists() and not file.is_file():
+        if not file.is_file() and file.exists():
             raise ValueError("it is no file")
-        record = RunRecord.from_json(json.loads(file.read_text(encoding="utf-8")), folder)
+        written = file.read_bytes()
+        content = json.loads(written.decode())
+        key = "" if sound is None else digest(written)
+        if sound is None or key not in sound:
+            _check(content, folder)
+            if sound is not None:
+                sound.add(key)
+        record = RunRecord._of_checked(content, folder)
     except FileNotFoundError:
         raise UsageError(f"{visible(folder)}: no run.json there: not a run, or one that did not finish") from None
     except OSError as error:
@@ -205,7 +247,7 @@ def load(folder: Path, named: bool = False) -> RunRecord:
         raise BadData(visible(f"{file}: not a run record ({why})")) from error
     if named and folder.name != record.run_id:
         raise BadData(visible(f"{folder} holds the run {record.run_id}: a copy, or under another run's name"))
-    return replace(record, verified=outcome.kind_of(folder, record.files))
+    return record
 
 
 def damage(folder: Path) -> str:
@@ -269,11 +311,13 @@ def load_all(root: Path) -> tuple[list[RunRecord], list[str]]:
     """Every sound record under `root`, each run once, and one line for each that is not."""
     found: list[RunRecord] = []
     problems: list[str] = []
+    sound = SoundRecords(CHECKED_BY)
     for file in sorted(root.glob("*/run.json")):
         try:
-            found.append(load(file.parent, named=True))
+            found.append(load(file.parent, named=True, sound=sound))
         except (BadData, UsageError) as error:
             problems.append(str(error))
+    sound.keep()
     return found, problems
 
 
@@ -371,18 +415,30 @@ class Results(Sequence[RunRecord]):
         return long_form(self.runs)
 
     def leaderboard(
-        self, format: Literal["console", "md", "csv", "latex", "json"] = "console", width: int = 100
+        self,
+        format: Literal["console", "md", "csv", "latex", "json", "html"] = "console",
+        width: int = 100,
+        *,
+        metric: str | Collection[str] = (),
+        sort: str = "",
+        baseline: str = "clip",
+        fast: bool = False,
+        mixed: bool = False,
+        columns: Literal["wide", "narrow"] = "wide",
     ) -> str:
-        """All runs as text: tables of methods × datasets without statistics, or long form for csv and json.
+        """All runs as text, with the options and the statistics of `ttabench leaderboard`: intervals, ranks, Δ to a
+        baseline. `fast` leaves statistics out; runs that are not in a folder have none.
 
         Untrained backbones are among them, and marked; `filter(untrained=False)` leaves them out.
 
         >>> print(results.leaderboard("md").splitlines()[0])
         ### tiny, prompt 'photo'
         """
-        from tta_bench.report.formats import render
+        from tta_bench.report.board import Wanted
+        from tta_bench.report.leaderboard import Leaderboard, metrics_of
 
-        return render(self.to_frame(), format, width)
+        wanted = Wanted(metrics_of(format, tuple(_several(metric))), sort, baseline, mixed)
+        return Leaderboard(self.runs, wanted, fast, columns).text(format, width)
 
     def compare(
         self, baseline: str | None = "clip", metric: str | Collection[str] = "mAP", resamples: int = 1000

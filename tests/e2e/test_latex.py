@@ -16,9 +16,11 @@ from tta_bench.records import RunRecord
 from tta_bench.report.board import Wanted
 from tta_bench.report.frame import SCORES, long_form
 from tta_bench.report.latex import LatexStyle, to_latex
+from tta_bench.report.latex_text import latex
 from tta_bench.report.standings import standings
 
 TITLES = {"methods": {"purf": "PuRF", "clip": "CLIP"}, "backbones": {"tiny": "ViT-B/16"}, "datasets": {"toy": "COCO"}}
+EVERY_SCRIPT = "άΩς é½ 中😀 \x1b\u202e кот"
 ARTICLE = r"""\documentclass[twocolumn]{article}
 \usepackage{booktabs}
 \begin{document}
@@ -41,14 +43,30 @@ def test_names_in_print_grouped_headers_and_aligned_points() -> None:
     runs = [record("purf", 55.2), record("clip", 9.5), on("other", 60.0, "purf")]
     text = to_latex(long_form(runs), style=LatexStyle(titles=TITLES))
     assert r"\multicolumn{2}{c}{COCO}" in text
-    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}" in text
+    assert r"\cmidrule" not in text  # one kind of number, which the caption names
+    two = to_latex(long_form(runs), Wanted(("mAP", "mAP_softmax")), style=LatexStyle(titles=TITLES))
+    assert r"\cmidrule(lr){2-5} \cmidrule(lr){6-9}" in two
     assert r"PuRF & 60. & 00 & \textbf{55.} & \textbf{20}" in text
     assert "CLIP & " in text
     assert "9. & 50" in text
     assert "with ViT-B/16" in text
     assert "centred" not in text  # one metric, unless asked
     assert r"\label{tab:tiny-photo}" in text
-    assert re.search(r"COCO 10 images \(protocol [0-9a-f]{8}\)", text)
+    assert re.search(r"Images \(protocol\): other 10 \([0-9a-f]{8}\), COCO 10 \([0-9a-f]{8}\)", text)
+
+
+def test_rows_stand_together_by_setting_and_long_names_are_broken() -> None:
+    changes = {"selection": "global_only", "cache_mode": "region_avg", "view_set": "V"}
+    runs = [
+        record("purf", 60.0, setting="online", changes=changes, tag="tuned"),
+        record("clip", 70.0, setting="episodic"),
+        *(on(f"NUS-WIDE {i}", 50.0 + i, "clip", setting="episodic") for i in range(4)),
+    ]
+    text = to_latex(long_form(runs), style=LatexStyle("narrow", TITLES))
+    assert text.index(r"\emph{episodic}") < text.index("CLIP &") < text.index(r"\emph{online}") < text.rindex("PuRF")
+    assert r"\begin{tabular}{p{" in text
+    assert r"selection=\allowbreak{}global\_\allowbreak{}only" in text
+    assert r"\shortstack{NUS-\\WIDE\\1}" in text
 
 
 def test_what_does_not_fit_is_dropped_in_the_stated_order(tmp_path: Path) -> None:
@@ -60,6 +78,17 @@ def test_what_does_not_fit_is_dropped_in_the_stated_order(tmp_path: Path) -> Non
     assert r"$\Delta$ clip" in narrow
     assert not any(part in narrow for part in (r"\scriptsize", r"{c}{95 \%}", "95 \\% is", "table*"))
     assert r"\underline{" in narrow
+
+
+def test_names_in_any_script_are_set_or_written_out() -> None:
+    assert latex("café Łódź ąß") == r"caf\'{e} \L{}\'{o}d\'{z} a\ss{}"
+    assert latex("κ_g Δ Ά µ ≤") == r"$\kappa$\_g $\Delta$ A $\mu$ $\leq$".replace(" A ", r" \'{A} ")
+    assert latex("中 😀 кот\x1b[31m") == (
+        r"\textbackslash{}u4e2d \textbackslash{}U0001f600 \textbackslash{}u043a\textbackslash{}u043e"
+        r"\textbackslash{}u0442\textbackslash{}x1b[31m"
+    )
+    text = to_latex(long_form([record(EVERY_SCRIPT, dataset=EVERY_SCRIPT, prompt=EVERY_SCRIPT)]))
+    assert [line for line in text.splitlines() if not line.startswith("%") and not line.isascii()] == []
 
 
 def test_built_in_plugins_have_names_in_print() -> None:
@@ -81,6 +110,7 @@ def test_tables_compile_and_stay_within_their_column(tmp_path: Path, columns: st
         to_latex(long_form(runs), Wanted(tuple(SCORES)), standings(runs, SCORES, "clip"), LatexStyle(columns, TITLES)),
         to_latex(long_form(many), style=LatexStyle(columns)),
         to_latex(long_form(nasty), style=LatexStyle(columns)),
+        to_latex(long_form([record(EVERY_SCRIPT, backbone="中文"), record()]), style=LatexStyle(columns)),
     ]
     (tmp_path / "paper.tex").write_text(ARTICLE % "\n\\clearpage\n".join(tables), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]

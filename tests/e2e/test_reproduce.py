@@ -51,6 +51,17 @@ def test_a_table_is_run_once_and_then_found(invoke: Invoke) -> None:
     assert {row["verdict"] for row in looked.values()} == {"to run"}
 
 
+@pytest.mark.slow
+def test_jobs_run_what_is_missing_and_change_no_number(invoke: Invoke, tmp_path: Path) -> None:
+    there = ("purf:table6", *TOYS, "--limit", "4", "--seed", "0,1", "-m", "purf")
+    alone = facts(invoke, *there)
+    elsewhere = invoke("reproduce", *there, "--jobs", "2", "--results", str(tmp_path / "two"), "--format", "json")
+    assert list(alone.values()) == json.loads(elsewhere.out), elsewhere.err
+    assert len(list((tmp_path / "two").glob("*/run.json"))) == 8  # four rows, two seeds
+    again = invoke("reproduce", *there, "--jobs", "2", "--results", str(tmp_path / "two"), "--format", "json")
+    assert (again.out, again.err) == (elsewhere.out, "")
+
+
 def test_numbers_agree_or_differ_and_what_differs_is_explained(invoke: Invoke, tmp_path: Path) -> None:
     measured = facts(invoke, "purf:table6", *TOYS)
     value = float(str(measured["purf[selection=rel]"]["measured"]))
@@ -92,7 +103,7 @@ def test_a_dry_run_of_all_lists_every_number_and_loads_no_weights(home: Path) ->
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     lines = out.splitlines()
-    tables = [line for line in lines if line.startswith("purf,table")]
+    tables = [line for line in lines if line.startswith("table") and ",purf," in line]
     assert len(tables) == 508
     assert not [line for line in tables if "not run" not in line and "to run" not in line]
     assert not list(home.glob("runs/*"))

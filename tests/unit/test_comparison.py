@@ -219,3 +219,16 @@ def test_records_of_version_0_1_hold_no_digests(runs: list[RunRecord]) -> None:
     with pytest.raises(BadData, match="scores can't be read"):
         draws.resampled(old[0], "mAP", RESAMPLES)
     assert comparison.by_protocol([*old, *old]) == [old]
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "half", "zeros", "empty"])
+def test_damaged_resamples_are_made_again(runs: list[RunRecord], home: Path, damage: str) -> None:
+    before = draws.resampled(runs[0], resamples=50)
+    (file,) = (home / "statistics").glob("*.npz")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    flipped = bytes(content)
+    file.write_bytes(
+        {"a flipped bit": flipped, "half": flipped[: len(flipped) // 2], "zeros": bytes(900)}.get(damage, b"")
+    )
+    assert np.array_equal(draws.resampled(runs[0], resamples=50).draws, before.draws, equal_nan=True)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.conftest import TOY, Invoke
 from tests.dataset_fixtures import make_voc
 from tests.record_fixtures import record
 from tta_bench import metrics, records
 from tta_bench.errors import BadData, UnknownName, UsageError
+from tta_bench.plugins import Registry
 from tta_bench.records import Identity, RunRecord
 from tta_bench.report import reproduction
 from tta_bench.report.explain import Change, OtherLabels, explanation, rescored
@@ -21,7 +25,9 @@ from tta_bench.report.reproduction_text import to_csv, to_markdown
 from tta_bench.report.turnover import turnover
 from tta_bench.runs import suites
 from tta_bench.runs.bench import Bench
+from tta_bench.runs.executors.work import Answer, Ended, Task, perform
 from tta_bench.runs.explaining import other_labels
+from tta_bench.runs.reproducing import Reproduction
 from tta_bench.runs.spec import RunOptions, RunSpec
 from tta_bench.runs.suites import Attempt, Choice, Obstacle, Suite, SuiteCell, method_of
 from tta_bench.system import published
@@ -29,6 +35,8 @@ from tta_bench.system.progress import Silent
 from tta_bench.system.published import PublishedCell
 
 ALL = suites.load("purf:all")
+HEADER = ",".join(published.FIELDS)
+ROW = "own,table1,tiny photo tda,toy mAP,50,,"
 SUITE = Suite("own", "table1", "toys", ["tiny"], ["photo"], ["toy", "toy2"], {"tda": "TDA"}, average=True)
 
 
@@ -176,6 +184,79 @@ def test_numbers_that_no_table_prints_are_refused(tmp_path: Path, value: str) ->
     file.write_text(f"{','.join(published.FIELDS)}\nown,table1,tiny photo tda,toy mAP,{value},,\n")
     with pytest.raises(BadData, match=r"own\.csv"):
         published.read(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "the first line must be"),
+        ("paper,table,row,value\n", "the first line must be"),
+        (f"{HEADER},license\n{ROW},MIT\n", "the first line must be"),
+        (f"{HEADER}\nown,table1,tiny photo tda\n", "line 2: not the seven fields"),
+        (f"{HEADER}\n{ROW},more\n", "line 2: not the seven fields"),
+        (f"{HEADER}\n{ROW}\n" + f"{ROW}\n" * 10**6, "more than 100,000 numbers"),
+        (f"{HEADER}\n" + "x" * 2**26, "larger than 64 MB"),
+    ],
+    ids=["empty", "fields missing", "a later version", "a short line", "a long line", "a million lines", "enormous"],
+)
+def test_a_file_that_is_not_of_published_numbers_is_one_line(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "own.csv"
+    file.write_text(content, encoding="utf-8")
+    start = time.perf_counter()
+    with pytest.raises(BadData, match=said):
+        published.read(file)
+    assert time.perf_counter() - start < 10.0
+
+
+def test_names_in_a_published_file_steer_no_terminal(tmp_path: Path, invoke: Invoke) -> None:
+    file = tmp_path / "own.csv"
+    file.write_text(f"{HEADER}\n<b>\x1b[31m,\u202et,\x1b[2Jrow,<script> mAP,50,\x07note,\n", encoding="utf-8")
+    for arguments in (("list",), ("show",), ("show", "--json"), ("list", "--json")):
+        result = invoke("published", *arguments, "--published", str(file))
+        assert result.code == 0
+        assert not [c for c in result.out if not c.isprintable() and c != "\n"]
+        assert "<b>" in result.out
+
+
+class InThisProcess:
+    """An executor without processes."""
+
+    slots, waiting_costs = 2, False
+
+    def __init__(self, bench: Bench, failure: str = "") -> None:
+        self.bench, self.failure, self.tasks, self.sent = bench, failure, list[Task](), 0
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        self.tasks += tasks
+        self.sent += len(tasks)
+
+    def wait(self) -> list[Ended]:
+        failed = Answer(failure=self.failure) if self.failure else None
+        ended = [Ended(task, failed or perform(self.bench, task)) for task in self.tasks]
+        self.tasks.clear()
+        return ended
+
+    def close(self) -> None:
+        self.tasks.clear()
+
+
+def test_an_executor_runs_each_missing_run_once(tmp_path: Path) -> None:
+    def bench(name: str) -> Bench:
+        return Bench(tmp_path, results=tmp_path / name, registry=Registry((TOY,)), progress=Silent())
+
+    (suite,) = suites.load("purf:table6")
+    asked = Choice(datasets=["toy"], backbones=["toyclip"], seeds=[0], shared=RunOptions(limit=3))
+    cells = suites.cells(suite, asked)
+    here = list(Reproduction(bench("one")).run(cells))
+    executor = InThisProcess(bench("two"))
+    there = list(Reproduction(executor.bench, executor).run([*cells, *cells]))
+    assert executor.sent == len(cells) == 4
+    assert [a.records[0].metrics for a in there] == [a.records[0].metrics for a in here] * 2
+    lost = Reproduction(executor.bench, InThisProcess(executor.bench, failure="out of memory"))
+    limited = suites.cells(suite, replace(asked, shared=RunOptions(limit=2)))
+    failed = list(lost.run(limited))
+    assert [list(a.records) for a in failed] == [[]] * 4
+    assert [list(a.obstacles) for a in failed] == [[Obstacle("failed", "out of memory")]] * 4
 
 
 # --------------------------------------------------------------------------------------------------------- explaining

@@ -111,6 +111,10 @@ def test_leaderboard_is_text_in_every_format(results: Results, format_: Any) -> 
 def test_a_format_that_nobody_knows(results: Results) -> None:
     with pytest.raises(UsageError, match="Did you mean latex"):
         results.leaderboard("latx")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="Did you mean narrow"):
+        results.leaderboard("latex", columns="narow")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="baseline 'tpt'"):
+        results.leaderboard(baseline="tpt")
 
 
 def test_html_is_escaped_and_marked() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Invoke
 from tests.record_fixtures import on, record
 from tests.unit.test_comparison import saved
 from tta_bench.errors import UnknownName
-from tta_bench.records import Identity, RunRecord
+from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report import standings as module
 from tta_bench.report.board import Board, Row, Wanted, boards
 from tta_bench.report.console import to_text
@@ -20,6 +23,7 @@ from tta_bench.report.formats import render
 from tta_bench.report.frame import long_form
 from tta_bench.report.selection import Selection
 from tta_bench.report.standings import NONE, Delta, Standings, standings
+from tta_bench.system.progress import Advance, Silent
 
 ONE_METRIC = Wanted(metrics=("mAP",))
 
@@ -55,6 +59,43 @@ def board_of(runs: list[RunRecord], wanted: Wanted | None = None) -> Board:
 
 def row(board: Board, method: str) -> Row:
     return next(row for row in board.rows if row.method == method)
+
+
+class Watched(Silent):
+    """A reporter that counts what it is told of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks: list[int] = []
+        self.done = 0
+
+    @contextmanager
+    def task(self, title: str, total: int, unit: str, done: int = 0) -> Iterator[Advance]:
+        self.tasks.append(total)
+        yield self._advance
+
+    def _advance(self, count: int, note: str = "") -> None:
+        self.done += count
+
+
+def test_python_says_what_the_command_says(runs: list[RunRecord], invoke: Invoke) -> None:
+    folder = runs[0].folder
+    assert folder is not None
+    for format_ in ("md", "csv", "latex"):
+        said = invoke("leaderboard", "--format", format_, "--sort", "mAP_softmax", "--results", str(folder.parent))
+        assert Results(runs).leaderboard(format_, sort="mAP_softmax") == said.out
+    plain = Results(runs).leaderboard("md", metric="mAP", baseline="regions")
+    assert "Δ regions" in plain
+    assert "softmax" not in plain
+    assert "Δ" not in Results(runs).leaderboard("md", fast=True)
+
+
+def test_who_waits_for_statistics_is_told_how_far_they_are(runs: list[RunRecord]) -> None:
+    first, second = Watched(), Watched()
+    standings(runs, ("mAP", "mAP_softmax"), "clip", first)
+    assert (first.tasks, first.done) == ([16], 16)  # 8 runs in two score spaces
+    standings(runs, ("mAP", "mAP_softmax"), "clip", second)
+    assert second.tasks == []  # from disk: nothing to wait for
 
 
 def texts(board: Board, method: str) -> dict[str, str]:
@@ -205,7 +246,7 @@ def test_lost_scores_are_said_and_cost_only_their_statistics(runs: list[RunRecor
 
 
 def test_scores_that_do_not_fit_together_cost_no_table(runs: list[RunRecord], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise ValueError("operands could not be broadcast together")
 
     monkeypatch.setattr(module, "ProtocolStatistics", refuse)

@@ -35,13 +35,21 @@ def trained_runs(results: Path | None, untrained_too: bool) -> list[RunRecord]:
     for problem in problems:
         complain(f"warning: {visible(problem)}")
     if not runs:
-        raise UsageError(f"no runs in {results or paths.runs()}: `ttabench run --method clip` makes the first")
+        raise no_runs(results)
     if untrained_too:
         return runs
     kept = [run for run in runs if not run.random_weights]
     if len(kept) < len(runs):
         complain(f"{counted(len(runs) - len(kept), 'run')} with random weights left out (--random-weights)")
     return kept
+
+
+def no_runs(results: Path | None) -> UsageError:
+    """Says where there are some: a folder of results has them one level further down."""
+    below = None if results is None else results / "runs"
+    if below is not None and any(below.glob("*/run.json")):
+        return UsageError(f"no runs in {results}: they are in {below}")
+    return UsageError(f"no runs in {results or paths.runs()}: `ttabench run --method clip` makes the first")
 
 
 def filtered(runs: Sequence[RunRecord], wanted: Mapping[str, Sequence[str]]) -> list[RunRecord]:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tta_bench import records
+from tta_bench.cli.found import no_runs
 from tta_bench.cli.options import Results, choice, complain, names
-from tta_bench.errors import UnknownName, UsageError
 from tta_bench.records import RunRecord
 from tta_bench.system import paths
 from tta_bench.system.files import write_atomically
+from tta_bench.system.progress import Terminal
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
-    from tta_bench.report.board import Wanted
-    from tta_bench.report.standings import Key, Standings
+    from tta_bench.report.leaderboard import Leaderboard
 
 FORMATS = ("console", "md", "csv", "latex", "json", "html")
-CLIP = "clip"  # the baseline if nobody names another, whether it was run or not
 FILE_WIDTH = 100  # of the console's tables in a file
 Several = Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")]
 
@@ -42,7 +38,7 @@ def leaderboard(
     sort: Annotated[
         str, typer.Option(help="A metric, a dataset, `average` or `method`.", show_default="the first metric")
     ] = "",
-    baseline: Annotated[str, typer.Option(help="The method that differences are to.")] = CLIP,
+    baseline: Annotated[str, typer.Option(help="The method that differences are to.")] = "clip",
     fast: Annotated[bool, typer.Option("--fast", help="No statistics: neither intervals, nor ranks, nor Δ.")] = False,
     dataset: Several = None,
     backbone: Several = None,
@@ -68,6 +64,7 @@ def leaderboard(
 ) -> None:
     """Tables of all runs, best first: methods × datasets, one per backbone and prompt."""
     from tta_bench.report.board import Wanted
+    from tta_bench.report.leaderboard import Leaderboard, metrics_of
     from tta_bench.report.selection import Selection
 
     format_ = choice("--format", format_, FORMATS)
@@ -87,82 +84,35 @@ def leaderboard(
     if left_out:
         complain(f"{counted(left_out, 'run')} by code that was edited since left out (--all)")
     if not runs:
-        raise UsageError(f"no runs in {results or paths.runs()}: `ttabench run --method clip` makes the first")
-    methods = {run.method for run in runs}
-    if baseline != CLIP and baseline not in methods:
-        raise UnknownName("baseline", baseline, methods, "No run of it is among these.")
-    by_default = Wanted(sort=sort, baseline=baseline, mixed=mixed)
-    metrics = tuple(names(metric, "--metric")) if metric else ("mAP",) if format_ == "latex" else by_default.metrics
-    text = _Text(runs, replace(by_default, metrics=metrics), fast, columns)
+        raise no_runs(results)
+    metrics = metrics_of(format_, names(metric, "--metric") if metric else ())
+    board = Leaderboard(runs, Wanted(metrics, sort, baseline, mixed), fast, columns, Terminal())
     if output is None:
-        text.print(format_)
+        _print(board, format_)
     else:
-        write_atomically(output, text.rendered(format_, FILE_WIDTH).encode(errors="backslashreplace"))
+        write_atomically(output, board.text(format_, FILE_WIDTH).encode(errors="backslashreplace"))
 
 
 def show_grid(runs: list[RunRecord]) -> None:
     """The table that a grid ends with: compact, and without statistics, which would keep the user waiting."""
     from tta_bench.report.board import Wanted
     from tta_bench.report.frame import SCORES
+    from tta_bench.report.leaderboard import Leaderboard
 
     if len(runs) > 1:
         print()
-        _Text(runs, Wanted(metrics=tuple(SCORES)), fast=True).print("console")
+        _print(Leaderboard(runs, Wanted(metrics=tuple(SCORES)), fast=True), "console")
 
 
-@dataclass(frozen=True)
-class _Text:
-    """Runs on their way to a reader."""
+def _print(board: Leaderboard, format_: str) -> None:
+    if format_ != "console":
+        print(board.text(format_, FILE_WIDTH).rstrip("\n"))
+        return
+    from rich.console import Console
 
-    runs: list[RunRecord]
-    wanted: Wanted
-    fast: bool
-    columns: str = "wide"
-
-    def print(self, format_: str) -> None:
-        if format_ != "console":
-            print(self.rendered(format_, FILE_WIDTH).rstrip("\n"))
-            return
-        from rich.console import Console
-
-        from tta_bench.report.console import to_console
-
-        console = Console()
-        for part in to_console(self._frame, console.width, self.wanted, self._standings):
-            console.print(part)
-
-    def rendered(self, format_: str, width: int) -> str:
-        if format_ == "html":  # where readers choose metric, order and baseline themselves
-            from tta_bench.report.page import page
-
-            return page(self.runs)
-        from tta_bench.report.formats import render
-        from tta_bench.report.latex import LatexStyle
-
-        style = LatexStyle(self.columns, _titles()) if format_ == "latex" else None
-        return render(self._frame, format_, width, self.wanted, self._standings, style)
-
-    @property
-    def _frame(self) -> DataFrame:
-        from tta_bench.report.frame import long_form
-
-        return long_form(self.runs)
-
-    @property
-    def _standings(self) -> dict[Key, Standings]:
-        if self.fast:
-            return {}
-        from tta_bench.report.standings import standings
-
-        return standings(self.runs, dict.fromkeys((self.wanted.sort, *self.wanted.metrics)), self.wanted.baseline)
-
-
-def _titles() -> dict[str, dict[str, str]]:
-    """The names in print of all plugins that are installed here, read without importing them."""
-    from tta_bench.plugins import KINDS, Registry, only_from_environment
-
-    plugins = Registry(only=only_from_environment()).plugins
-    return {kind: {p.name: p.title for p in plugins(kind) if p.title} for kind in KINDS}
+    console = Console()
+    for part in board.parts(console.width):
+        console.print(part)
 
 
 def _trained(runs: list[RunRecord], random_weights: bool) -> list[RunRecord]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tta_bench.cli import published as published_command
+from tta_bench.cli.executors import LOCAL, Choice, Jobs
+from tta_bench.cli.explaining import explained
 from tta_bench.cli.options import (
     DataPaths,
     DataRoot,
@@ -29,15 +31,15 @@ from tta_bench.cli.options import (
 )
 from tta_bench.cli.published import OwnFile
 from tta_bench.errors import Interrupted, TTABenchError, UnknownName, UsageError
-from tta_bench.system.text import counted, visible
+from tta_bench.system.text import counted
 
 if TYPE_CHECKING:
-    from tta_bench.report.explain import Change
     from tta_bench.report.reproduction import Line
     from tta_bench.runs.bench import Bench
     from tta_bench.runs.reproducing import Reproduction
     from tta_bench.runs.speed import Machine
-    from tta_bench.runs.suites import Attempt, Choice, Suite, SuiteCell
+    from tta_bench.runs.suites import Attempt, Suite, SuiteCell
+    from tta_bench.runs.suites import Choice as Asked
     from tta_bench.system.published import PublishedCell
 
 FORMATS = ("console", "md", "csv", "json")
@@ -61,6 +63,7 @@ def reproduce(
         Path | None, typer.Option(help="A feature pack in place of datasets and backbones.", metavar="FILE")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N images of each stream.", min=1)] = None,
+    jobs: Jobs = None,
     seed: Annotated[list[str] | None, typer.Option(help="Numbers, or a range such as 0-4.", metavar="N")] = None,
     prompt: Annotated[
         list[str] | None, typer.Option(help="The file of a learned prompt: coop:FILE, maple:FILE or cupl:FILE.json.")
@@ -109,7 +112,7 @@ def reproduce(
     )
     asked = _checked(asked, bench, wanted)
     machine = None if dry_run else Machine(bench.data_root, device, own_roots, tuple(plugin or ()))
-    reproduction = Reproduction(bench)
+    reproduction = Reproduction(bench, Choice.of(LOCAL, jobs, None, 0, None).executor(bench))
     lines: list[Line] = []
     try:
         for suite in wanted:
@@ -121,9 +124,8 @@ def reproduce(
                 _show(suite, own, format_)
                 _show_along(suite, attempts)
             if explain and not dry_run:
-                for text in _explained(bench, own, attempts, deep):
-                    # csv and json have stdout for themselves
-                    print(visible(text)) if format_ in ("console", "md") else complain(text)
+                for text in explained(bench, own, attempts, deep):
+                    _say(text, format_)
     except KeyboardInterrupt:
         raise Interrupted from None
     if format_ in ("csv", "json"):
@@ -158,7 +160,7 @@ def _settings(values: list[str] | None) -> dict[str, dict[str, str]]:
     return found
 
 
-def _checked(asked: Choice, bench: Bench, wanted: Sequence[Suite]) -> Choice:
+def _checked(asked: Asked, bench: Bench, wanted: Sequence[Suite]) -> Asked:
     """What is misspelt fails before anything runs; a pack is known by its own names."""
     for name in asked.datasets:
         bench.registry.find("datasets", name.partition(":")[0])
@@ -243,6 +245,20 @@ def _show(suite: Suite, lines: Sequence[Line], format_: str) -> None:
         print_lines(suite, lines, Console(highlight=False))
 
 
+def _say(text: str, format_: str) -> None:
+    """A line of an explanation; csv and json have stdout for themselves."""
+    from rich.console import Console
+
+    from tta_bench.report.reproduction_text import list_item, print_wrapped
+
+    if format_ == "console":
+        print_wrapped(Console(highlight=False), text)
+    elif format_ == "md":
+        print(list_item(text))
+    else:
+        complain(text)
+
+
 def _show_along(suite: Suite, attempts: Sequence[Attempt]) -> None:
     from tta_bench.report.turnover import turnover
 
@@ -262,38 +278,3 @@ def _show_facts(lines: Sequence[Line], format_: str) -> None:
 def _sum_up(lines: Sequence[Line]) -> None:
     counts = Counter(line.verdict.partition(":")[0] for line in lines)
     print(f"{counted(len(lines), 'number')}: " + ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items()))
-
-
-# -------------------------------------------------------------------------------------------------------- explaining
-
-
-def _explained(bench: Bench, lines: Sequence[Line], attempts: Sequence[Attempt], deep: bool) -> Iterator[str]:
-    from tta_bench.report.explain import explanation
-    from tta_bench.report.reproduction import DIFFERS
-
-    by_place = {(a.cell.backbone, a.cell.prompt, a.cell.dataset, a.cell.row): a for a in attempts}
-    differing = [line for line in lines if line.verdict == DIFFERS]
-    if not differing:
-        yield "nothing to explain: no number that can be compared differs"
-    for line in differing:
-        attempt = by_place.get((line.backbone, line.prompt, line.dataset, line.row))
-        if attempt is not None and attempt.records:  # an average is explained by its datasets
-            yield from explanation(line, _changes(bench, attempt, deep))
-
-
-def _changes(bench: Bench, attempt: Attempt, deep: bool) -> list[Change]:
-    """Of the first seed: the same scores counted otherwise, and if `deep` runs with one thing changed."""
-    from tta_bench.report.explain import Change, OtherLabels, rescored
-    from tta_bench.runs.explaining import other_labels, single_changes
-
-    run, spec = attempt.records[0], attempt.cell.runs[0]
-    variants = {name: OtherLabels(rows, labels) for name, rows, labels in other_labels(bench, run)}
-    found = rescored(run, variants)
-    for what, changed in single_changes(bench, spec) if deep else ():
-        try:
-            value = bench.run(changed).record.metrics["mAP"]
-        except TTABenchError as error:
-            complain(f"{what} can't be tried: {error}")
-            continue
-        found += [Change((what,), value)] if value is not None else []
-    return found

@@ -26,7 +26,12 @@ MoreRuns = Annotated[
     list[Path] | None,
     typer.Option("--results", help="Another folder of runs, whose features are needed too.", metavar="DIR"),
 ]
-BESIDE = ("runs", "statistics", "known", "data")  # what else is in TTABENCH_HOME
+BESIDE = {  # what else is in TTABENCH_HOME, and what it is
+    "runs": "records and scores",
+    "statistics": "made again when missing",
+    "known": "made again when missing",
+    "data": "datasets",
+}
 
 
 @app.command("ls", cls=Command)
@@ -48,9 +53,9 @@ def ls(json: AsJson = False, results: MoreRuns = None) -> None:
     print(f"{size_text(_total(one.entry for one in found)):>7}  store, {paths.store()}")
     if unused:
         print(f"{size_text(_total(unused)):>7}  of it no run needs: `ttabench store gc` deletes that")
-    for name in BESIDE:
+    for name, what in BESIDE.items():
         if (paths.home() / name).is_dir():
-            print(f"{size_text(bytes_on_disk(paths.home() / name)):>7}  {name}")
+            print(f"{size_text(bytes_on_disk(paths.home() / name)):>7}  {name}: {what}")
 
 
 @app.command("gc", cls=Command)

@@ -100,19 +100,23 @@ class _Ranked:
 
 def _weighted_ap(ranked: _Ranked, weights: Weights) -> Floats:
     """Σ_s h_s · H_s / K_s / H of each resample [B]: h_s positives drawn in segment s, H_s and K_s positives and images
-    drawn down to its end."""
-    in_order = np.take(weights, ranked.order, axis=0, mode="clip")  # [n, B]; `clip` spares a second copy
-    drawn = np.empty((len(ranked.ends), weights.shape[1]), dtype=np.uint32)  # [S, B]
+    drawn down to its end.
+
+    One segment after the other: arrays over all of them leave the core's cache, and took twice as long for 600 images.
+    """
+    hits, reached, images, part, total = np.zeros((5, weights.shape[1]))  # h_s, H_s, K_s, h_s · H_s / K_s and its sum
+    firsts = [*ranked.first.tolist(), len(ranked.positives)]
     begin = 0
-    for row, end in zip(drawn, ranked.ends, strict=True):  # `reduceat` would walk down the columns: 8 times slower
-        np.add.reduce(in_order[begin:end], axis=0, dtype=np.uint32, out=row)
+    for s, end in enumerate(ranked.ends):
+        np.add.reduce(weights[ranked.order[begin:end]], axis=0, dtype=np.float64, out=part)
+        np.add(images, part, out=images)
+        np.add.reduce(weights[ranked.positives[firsts[s] : firsts[s + 1]]], axis=0, dtype=np.float64, out=hits)
+        np.add(reached, hits, out=reached)
+        np.maximum(images, 1, out=part)  # where nothing was drawn there is no hit either
+        np.divide(reached, part, out=part)
+        np.multiply(hits, part, out=part)
+        np.add(total, part, out=total)
         begin = end
-    hits = np.take(weights, ranked.positives, axis=0, mode="clip").astype(np.float64)  # [P, B]
-    if len(ranked.first) < len(hits):
-        hits = np.add.reduceat(hits, ranked.first, axis=0)  # [S, B]
-    reached = np.cumsum(hits, axis=0)
-    images = np.cumsum(drawn, axis=0, dtype=np.float64)
-    np.maximum(images, 1, out=images)  # where nothing was drawn there is no hit either
     with np.errstate(invalid="ignore"):
-        ap: Floats = 100 * np.einsum("sb,sb->b", hits, reached / images) / reached[-1]
+        ap: Floats = 100 * total / reached
     return ap

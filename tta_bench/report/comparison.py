@@ -66,16 +66,25 @@ class ClassDifference:
 class ProtocolStatistics:
     """What can be said about the runs of one protocol in one score space. Configurations go by their digests."""
 
-    def __init__(self, runs: Sequence[RunRecord], metric: str = "mAP", resamples: int = 1000) -> None:
+    def __init__(
+        self,
+        runs: Sequence[RunRecord],
+        metric: str = "mAP",
+        resamples: int = 1000,
+        done: Callable[[int], None] = lambda runs: None,
+    ) -> None:
+        """`done` is told of every run that was resampled: that is what takes long."""
         if len({run.protocol.digest for run in runs}) != 1:
             raise ValueError("statistics are of one protocol at a time")
         self.metric = metric
         self.runs: dict[str, RunRecord] = {}  # config -> one of its runs
         self.notes: list[str] = []
         self._replicates: dict[str, dict[str, Resampled]] = {}  # config -> replicate -> AP
+        self._pairs: dict[tuple[str, str], Pair | None] = {}
         self._empty = empty_of(runs[0])
         self._class_names = [str(name) for name in runs[0].protocol.parts.get("class_names", runs[0].per_class_ap)]
         for run in runs:
+            done(1)
             try:
                 found = resampled(run, metric, resamples)
             except BadData as error:  # one lost file must not take the table with it
@@ -123,6 +132,11 @@ class ProtocolStatistics:
 
     def _pair(self, config: str, baseline: str) -> Pair | None:
         """None: they have no replicate in common, or no image has a label."""
+        if (config, baseline) not in self._pairs:  # most are part of more than one family
+            self._pairs[config, baseline] = self._estimated(config, baseline)
+        return self._pairs[config, baseline]
+
+    def _estimated(self, config: str, baseline: str) -> Pair | None:
         runs, others = self._matched(config, baseline)
         found = difference(runs, others, self._empty) if runs else None
         if found is None or math.isnan(found.value):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pandas as pd
 from rich.cells import cell_len
@@ -21,6 +23,7 @@ from tta_bench.system.text import visible
 BEST, CLOSE = "bold green", "green"
 BEST_MARK, CLOSE_MARK = "*", "~"  # in front of a number: seen without colours too
 BORDER = 3  # a column's padding and its right-hand line
+NAMES = 0.4  # share of the width that names of rows may take while columns go on in further tables
 WORD = 12  # a longer word of a heading may be broken to save width
 
 
@@ -51,7 +54,7 @@ def to_console(
     shown: list[RenderableType] = []
     for board in boards(frame, wanted, standings) if len(frame) else []:
         if board.sentence:
-            shown.append(Text(visible(board.sentence) + "\n"))
+            shown.append(_paragraph(board.sentence, width))
         if len(board.columns) == 1:
             (column,) = board.columns
             fields = [(kind, column, kind) for kind in board.kinds_of(column)]
@@ -61,8 +64,13 @@ def to_console(
                 fields = [(column.name, column, kind) for column in board.columns if kind in board.kinds_of(column)]
                 shown += _tables(board, f"{kind} with {board.title}", fields, width)
         marks = legend(board, BEST_MARK, CLOSE_MARK)
-        shown.append(Text(visible(" ".join([*board.notes, marks])) + "\n"))
+        shown.append(_paragraph(" ".join([*board.notes, marks]), width))
     return shown or [Text(NO_RUNS)]
+
+
+def _paragraph(text: str, width: int) -> Text:
+    """Wrapped here: rich leaves a blank at the end of each line."""
+    return Text(textwrap.fill(visible(text), width, break_on_hyphens=False) + "\n")
 
 
 @dataclass
@@ -72,6 +80,7 @@ class _Laid:
     heading: str
     cells: list[Text]
     width: int = 0
+    numbers: bool = True
 
     @property
     def least(self) -> int:
@@ -92,16 +101,23 @@ def _tables(board: Board, title: str, fields: Sequence[tuple[str, Column, str]],
         for heading, column, kind in fields
     ]
     if len(board.settings) > 1:
-        columns.insert(0, _Laid("setting", [Text(visible(row.setting or "–")) for row in board.rows]))
-    # Long names of rows are folded, so that they leave at least the widest column its room.
-    widest = max(column.least for column in columns)
-    first = min(max(map(cell_len, ["method", *names])), max(8, width - 1 - BORDER - widest - BORDER))
+        columns.insert(0, _Laid("setting", [Text(visible(row.setting or "–")) for row in board.rows], numbers=False))
+    first = _name_width(names, columns, width)
     room = width - 1 - first - BORDER
     made: list[RenderableType] = []
     for part in _packed(columns, room):
         _widen(part, room)
-        made.append(_table(title, first, names, part))
+        made += [Text(visible(title)), _table(first, names, part)]  # a table's own title is no wider than its table
     return made
+
+
+def _name_width(names: Sequence[str], columns: Sequence[_Laid], width: int) -> int:
+    """Where not all fits side by side, long names are folded; they leave at least the widest column its room."""
+    longest = max(map(cell_len, ["method", *names]))
+    needed = sum(column.least + BORDER for column in columns)
+    share = longest if 1 + longest + BORDER + needed <= width else max(WORD, int(width * NAMES))
+    widest = max(column.least for column in columns)
+    return min(longest, share, max(8, width - 1 - BORDER - widest - BORDER))
 
 
 def _number(board: Board, row: Row, column: Column, kind: str) -> Text:
@@ -133,11 +149,12 @@ def _widen(columns: Sequence[_Laid], room: int) -> None:
         spare -= len(short[:spare])
 
 
-def _table(title: str, first: int, names: Sequence[str], columns: Sequence[_Laid]) -> Table:
-    table = Table(title=Text(visible(title)), title_justify="left")
+def _table(first: int, names: Sequence[str], columns: Sequence[_Laid]) -> Table:
+    table = Table()
     table.add_column("method", width=first, overflow="fold")
     for column in columns:
-        table.add_column(Text(column.heading), justify="right", overflow="fold", width=column.width)
+        side: Literal["left", "right"] = "right" if column.numbers else "left"
+        table.add_column(Text(column.heading), justify=side, overflow="fold", width=column.width)
     for i, name in enumerate(names):
         table.add_row(Text(name), *(column.cells[i] for column in columns))
     return table

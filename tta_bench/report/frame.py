@@ -29,7 +29,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
     A run that is handed in twice is one run: a copy is no replicate.
     """
     runs = list({run.run_id: run for run in reversed(runs)}.values())[::-1]
-    others = list(dict.fromkeys(name for run in runs for name in run.metrics if name not in (*BEFORE, *AFTER)))
+    others = [name for name in dict.fromkeys(n for run in runs for n in run.metrics) if name not in (*BEFORE, *AFTER)]
     rows = [
         {
             **{name: run.metrics.get(name) for name in (*SCORES, *others)},

@@ -1,8 +1,9 @@
 r"""Boards -> LaTeX for a paper: grouped headers, display names, numbers aligned at their points.
 
-Needs \usepackage{booktabs} and nothing else. A table has a width to keep. What does not fit is dropped in this order:
-the spread over seeds, intervals, ranks, the intervals of differences, differences; and if the bare numbers are still
-too wide, the columns go on in a further tabular of the same table.
+Needs \usepackage{booktabs} and nothing else. Rows stand together by setting, within which they may be compared. A table
+has a width to keep: long names are broken, and what does not fit is dropped in this order: the spread over seeds,
+intervals, ranks, the intervals of differences, differences; and if the bare numbers are still too wide, the columns go
+on in a further tabular of the same table.
 """
 
 from __future__ import annotations
@@ -13,16 +14,22 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from tta_bench.report.board import Board, Column, Row, Wanted, boards
+from tta_bench.errors import UnknownName
+from tta_bench.report.board import AVERAGE, SETTINGS, Board, Column, Row, Wanted, boards
 from tta_bench.report.cells import INTERVAL, RANK, UNTRAINED
+from tta_bench.report.comparison import BASELINES
 from tta_bench.report.frame import HEADINGS
+from tta_bench.report.latex_text import latex, shown
 from tta_bench.report.notes import SPREAD, UNMATCHED, legend
 from tta_bench.report.standings import Key, Standings
 from tta_bench.system.text import visible
 
-DIGIT = 4.7  # points that a character takes in \small of a 10 pt article
-ROOM = {"wide": 480.0, "narrow": 236.0}  # points of a page's text, and of a column where there are two
-PADDING = {"wide": 6.0, "narrow": 3.0}  # points on either side of a column
+SIZE = {"wide": r"\small", "narrow": r"\footnotesize"}
+DIGIT = {"wide": 4.8, "narrow": 4.5}  # points that a character takes in it, in a 10 pt article; bold a little more
+ROOM = {"wide": 468.0, "narrow": 229.0}  # points of a page's text, and of a column where there are two
+PADDING = {"wide": 5.0, "narrow": 2.5}  # points on either side of a column
+NAMES = 0.3  # share of the room that methods' names may take: settings may be part of them
+BREAKS = re.compile(r"[ =_,]")  # a name may be broken behind these
 Field = tuple[Column, str]
 ONE_METRIC = Wanted(metrics=("mAP",))
 
@@ -33,6 +40,10 @@ class LatexStyle:
 
     columns: str = "wide"  # or narrow: one column of a two-column article
     titles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.columns not in ROOM:
+            raise UnknownName("columns", self.columns, ROOM, f"Choose one of {', '.join(ROOM)}.")
 
     def title(self, kind: str, name: str) -> str:
         return self.titles.get(kind, {}).get(name, name)
@@ -74,7 +85,7 @@ def _table(board: Board, style: LatexStyle) -> str:
     lines += [f"% {_comment(board.sentence)}"] if board.sentence else []
     lines += [
         rf"\begin{{{environment}}}[t]",
-        r"\centering\small",
+        rf"\centering{SIZE[style.columns]}",
         rf"\setlength{{\tabcolsep}}{{{PADDING[style.columns]:g}pt}}",
     ]
     lines += [rf"\caption{{{_caption(board, detail, style)}}}", rf"\label{{{_label(board)}}}", r"\par\smallskip"]
@@ -86,8 +97,7 @@ def _table(board: Board, style: LatexStyle) -> str:
 
 def _fitted(board: Board, style: LatexStyle) -> tuple[list[list[Field]], _Detail]:
     """As much detail as fits side by side; else the bare numbers in as many parts as it takes."""
-    room = ROOM[style.columns] - _width([_name(row, style) for row in board.rows], style)
-    room -= _width(board.settings, style) if len(board.settings) > 1 else 0
+    room = ROOM[style.columns] - _name_width(board, style)
     for detail in DETAILS:
         fields = [(column, kind) for column, kind in board.fields if kind not in _left_out(board, detail)]
         if _total(board, fields, detail, style) <= room:
@@ -111,16 +121,30 @@ def _left_out(board: Board, detail: _Detail) -> list[str]:
 
 
 def _total(board: Board, fields: Sequence[Field], detail: _Detail, style: LatexStyle) -> float:
-    """Points that columns take side by side: each group as much as its numbers or its name."""
+    """Points that columns take side by side: each group as much as its numbers, or the longest word of its name."""
     groups: dict[Column, float] = {}
     for column, kind in fields:
-        texts = [kind, *(_plain(board, row, column, kind, detail) for row in board.rows)]
+        texts = [
+            kind if _several_kinds(fields) else "",
+            *(_plain(board, row, column, kind, detail) for row in board.rows),
+        ]
         groups[column] = groups.get(column, 0.0) + _width(texts, style)
-    return sum(max(width, _width([_group_name(column, style)], style)) for column, width in groups.items())
+    return sum(max(width, _width(_words(column, style), style)) for column, width in groups.items())
+
+
+def _several_kinds(fields: Sequence[Field]) -> bool:
+    return len({kind for _, kind in fields}) > 1
 
 
 def _width(texts: Sequence[str], style: LatexStyle) -> float:
-    return max(map(len, texts)) * DIGIT + 2 * PADDING[style.columns]
+    return max(len(shown(text)) for text in texts) * DIGIT[style.columns] + 2 * PADDING[style.columns]
+
+
+def _name_width(board: Board, style: LatexStyle) -> float:
+    """Of the column of methods; names that would leave no room for numbers are broken."""
+    names = [_name(row, style) for row in board.rows]
+    parts = [f"{part}=" for name in names for part in BREAKS.split(name)]
+    return min(_width(names, style), max(_width(parts, style), ROOM[style.columns] * NAMES))
 
 
 def _plain(board: Board, row: Row, column: Column, kind: str, detail: _Detail) -> str:
@@ -134,38 +158,68 @@ def _plain(board: Board, row: Row, column: Column, kind: str, detail: _Detail) -
 
 
 def _tabular(board: Board, fields: Sequence[Field], detail: _Detail, style: LatexStyle) -> Iterator[str]:
-    settings = len(board.settings) > 1
-    first = 2 if settings else 1  # columns before the numbers
     kinds = "".join("r@{}l" if _is_score(board, kind) else "r" for _, kind in fields)
-    yield rf"\begin{{tabular}}{{{'l' * first}{kinds}}}"
+    broken = _width([_name(row, style) for row in board.rows], style) > _name_width(board, style)
+    names = f"p{{{_name_width(board, style) - 2 * PADDING[style.columns]:.0f}pt}}" if broken else "l"
+    yield rf"\begin{{tabular}}{{{names}{kinds}}}"
     yield r"\toprule"
-    yield from _group_heads(fields, board, first, style)
-    heads = ["Method", *(["Setting"] if settings else [])]
-    for _, kind in fields:
-        spans = 2 if _is_score(board, kind) else 1
-        heads.append(rf"\multicolumn{{{spans}}}{{c}}{{{_kind_head(board, kind, style)}}}")
-    yield " & ".join(heads) + r" \\"
-    yield r"\midrule"
-    for row in board.rows:
-        names = [latex(_name(row, style)), *([latex(row.setting or "–")] if settings else [])]
-        yield " & ".join([*names, *(_number(board, row, column, kind, detail) for column, kind in fields)]) + r" \\"
+    yield from _heads(fields, board, style)
+    for setting in sorted(board.settings, key=_place):
+        yield r"\midrule"
+        if len(board.settings) > 1:
+            everything = 1 + sum(_spans(board, kind) for _, kind in fields)
+            yield rf"\multicolumn{{{everything}}}{{l}}{{\emph{{{latex(setting or 'setting not recorded')}}}}} \\"
+        for row in (row for row in board.rows if row.setting == setting or len(board.settings) == 1):
+            numbers = [_number(board, row, column, kind, detail) for column, kind in fields]
+            yield " & ".join([_row_name(row, broken, style), *numbers]) + r" \\"
     yield r"\bottomrule"
     yield r"\end{tabular}"
 
 
-def _group_heads(fields: Sequence[Field], board: Board, first: int, style: LatexStyle) -> Iterator[str]:
-    """A dataset's name over all of its numbers, with a rule below it."""
-    heads, rules, place = [""] * first, [], first + 1
+def _place(setting: str) -> int:
+    return SETTINGS.index(setting) if setting in SETTINGS else len(SETTINGS)
+
+
+def _row_name(row: Row, broken: bool, style: LatexStyle) -> str:
+    if not broken:
+        return latex(_name(row, style))
+    parts = re.split(f"(?<={BREAKS.pattern})", _name(row, style))
+    return r"\raggedright\hangindent1em " + r"\allowbreak{}".join(map(latex, parts))
+
+
+def _heads(fields: Sequence[Field], board: Board, style: LatexStyle) -> Iterator[str]:
+    """A dataset's name over all of its numbers, word below word if it is wider than these; if there are several kinds
+    of number, a rule below it, and theirs."""
+    several = _several_kinds(fields)
+    heads, rules, place = ["" if several else "Method"], [], 2
     for column in dict.fromkeys(column for column, _ in fields):
-        spans = sum(2 if _is_score(board, kind) else 1 for c, kind in fields if c == column)
-        heads.append(rf"\multicolumn{{{spans}}}{{c}}{{{latex(_group_name(column, style))}}}")
+        own = [kind for c, kind in fields if c == column]
+        spans = sum(_spans(board, kind) for kind in own)
+        words = [latex(word) for word in _words(column, style)]
+        stacked = len(own) == 1 and len(words) > 1
+        name = r"\shortstack{" + r"\\".join(words) + "}" if stacked else latex(_group_name(column, style))
+        heads.append(rf"\multicolumn{{{spans}}}{{c}}{{{name}}}")
         rules.append(rf"\cmidrule(lr){{{place}-{place + spans - 1}}}")
         place += spans
     yield " & ".join(heads) + r" \\"
-    yield " ".join(rules)
+    if several:
+        yield " ".join(rules)
+        titles = [(_spans(board, kind), _kind_head(board, kind, style)) for _, kind in fields]
+        yield " & ".join(["Method", *(rf"\multicolumn{{{spans}}}{{c}}{{{title}}}" for spans, title in titles)]) + r" \\"
+
+
+def _spans(board: Board, kind: str) -> int:
+    return 2 if _is_score(board, kind) else 1
+
+
+def _words(column: Column, style: LatexStyle) -> list[str]:
+    """NUS-WIDE is two."""
+    return re.split(r" |(?<=-)(?=\w)", _group_name(column, style))
 
 
 def _group_name(column: Column, style: LatexStyle) -> str:
+    if not column.protocol:
+        return column.name.replace(AVERAGE, "Avg.", 1)
     return style.title("datasets", column.dataset) + column.name.removeprefix(column.dataset)
 
 
@@ -210,16 +264,19 @@ def _caption(board: Board, detail: _Detail, style: LatexStyle) -> str:
     metrics = ", ".join(HEADINGS.get(metric, metric) for metric in board.metrics)
     backbone = style.title("backbones", board.backbone) + (f" ({UNTRAINED})" if board.untrained else "")
     seen = [
-        f"{style.title('datasets', column.dataset)} {column.n:,} images (protocol {column.protocol[:8]})"
+        f"{style.title('datasets', column.dataset)} {column.n:,} ({column.protocol[:8]})"
         for column in board.columns
         if column.protocol
     ]
-    said = [f"{metrics} in percent with {backbone}, prompt `{board.prompt}'; {', '.join(seen)}."]
-    said.append(legend(board, without=_left_out(board, detail)))
+    said = [f"{metrics} in percent with {backbone}, prompt `{board.prompt}'. Images (protocol): {', '.join(seen)}."]
+    marks = legend(board, without=_left_out(board, detail))
+    for method in (*BASELINES, board.baseline):
+        marks = re.sub(rf"\b{re.escape(method)}\b", lambda found: style.title("methods", found[0]), marks)
+    said.append(marks)
     said += [note for note in board.notes if "per cell" in note or "average" in note.lower() or UNMATCHED in note]
     if board.tested:
         said.append("Intervals and p are from 1,000 resamples of the images.")
-    return latex(" ".join(said)).replace("Δ", r"$\Delta$").replace("±", r"$\pm$").replace("†", r"\textdagger{}")
+    return latex(" ".join(said))
 
 
 def _label(board: Board) -> str:
@@ -229,16 +286,3 @@ def _label(board: Board) -> str:
 
 def _comment(text: str) -> str:
     return visible(text).replace("±", "+-")
-
-
-def latex(text: str) -> str:
-    special = {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "–": "--",
-        "†": r"\textdagger{}",
-    }
-    escaped = "".join(special.get(c, rf"\{c}" if c in "&%$#_{}" else c) for c in visible(text))
-    escaped = escaped.replace("<", r"\textless{}").replace(">", r"\textgreater{}").replace("|", r"\textbar{}")
-    return f"{{}}{escaped}" if escaped[:1] in ("[", "*") else escaped  # else the row break before it would take it

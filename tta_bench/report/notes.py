@@ -107,16 +107,13 @@ def mixed(columns: Sequence[Column]) -> list[str]:
 
 def _mixed_versions(frame: pd.DataFrame) -> list[str]:
     """Replicates stand in one cell whoever recorded them, but their spread is then not only that of seeds."""
-    found: dict[str, set[str]] = {}
-    cells = 0
-    for _, part in frame.groupby(CELL):
-        apart = {name: set(part[name]) for name in VERSIONS if part[name].nunique() > 1}
-        cells += bool(apart)
-        for name, versions in apart.items():
-            found.setdefault(name, set()).update(versions)
+    by_cell = frame.groupby(CELL)[list(VERSIONS)]
+    apart = by_cell.transform("nunique") > 1  # for each run: whether those of its cell differ
+    found = {name: set(frame.loc[apart[name], name]) for name in VERSIONS if apart[name].any()}
     if not found:
         return []
     named = [f"{name} {', '.join(v or 'unknown' for v in sorted(versions))}" for name, versions in found.items()]
+    cells = int((by_cell.nunique() > 1).any(axis=1).sum())
     which = f"{counted(cells, 'cell')} with runs recorded by different versions ({'; '.join(named)})"
     return [f"{which}: part of their ± may be the versions'."]
 

@@ -126,7 +126,9 @@ def _verdict(values: Sequence[float], published: float | None, other: Sequence[s
 
 
 def _half(records: Sequence[RunRecord], resamples: int) -> float | None:
-    """Half of the interval; None where the scores are gone."""
+    """Half of the interval; None where the scores are gone, or each seed saw other images (with a limit)."""
+    if len({run.protocol.digest for run in records}) > 1:
+        return None
     found = next(iter(ProtocolStatistics(records, METRIC, resamples).cells().values()), None)
     return None if found is None else found.estimate.high - found.estimate.value
 

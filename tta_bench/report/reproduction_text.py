@@ -17,11 +17,13 @@ from tta_bench.runs.suites import Suite
 from tta_bench.system.text import visible
 
 DELTA = "Δ"
+INTERVAL = "± is the 95 % interval of the mean: what other images of the same kind would have given."
 NARROW = 72  # below, the differences are left out: the reader has both numbers
 COLORS = {"agrees": "green", "differs": "red"}
+# Scripts read the csv by these names, and some by their place: new ones go to the end.
 FIELDS = (
-    *("paper", "table", "backbone", "prompt", "dataset", "row", "metric", "measured", "low", "high", "runs"),
-    *("published", "difference", "verdict", "reason", "note"),
+    *("table", "row", "column", "measured", "low", "high", "published", "difference", "verdict"),
+    *("paper", "backbone", "prompt", "dataset", "metric", "runs", "reason", "note"),
 )
 Group = tuple[str, ...]
 
@@ -32,11 +34,10 @@ def facts(lines: Sequence[Line]) -> list[dict[str, object]]:
     for line in lines:
         value, half = line.value, line.half
         ends = (None, None) if value is None or half is None else (value - half, value + half)
-        place = (line.suite.paper, line.suite.name, line.backbone, line.prompt, line.dataset, line.row, line.metric)
-        numbers = (value, *ends, line.runs, line.published, line.difference)
-        found.append(
-            dict(zip(FIELDS, (*place, *numbers, line.verdict, " ".join(line.reasons), line.note), strict=True))
-        )
+        place = (line.suite.name, line.row, f"{line.dataset} {line.metric}")
+        numbers = (value, *ends, line.published, line.difference, line.verdict)
+        what = (line.suite.paper, line.backbone, line.prompt, line.dataset, line.metric, line.runs)
+        found.append(dict(zip(FIELDS, (*place, *numbers, *what, " ".join(line.reasons), line.note), strict=True)))
     return found
 
 
@@ -62,8 +63,12 @@ def to_markdown(suite: Suite, lines: Sequence[Line]) -> str:
         parts += ["", f"### {_heading(group)}", "", "| row | measured | published | difference | verdict |"]
         parts.append("|---|---:|---:|---:|---|")
         parts += [f"| {' | '.join(_escaped(text) for text in _texts(line, notes))} |" for line in own]
-    parts += ["", *(f"- {_escaped(note)}" for note in (*notes.texts(), *suite.notes))]
+    parts += ["", *(f"- {_escaped(note)}" for note in (*_legend(lines), *notes.texts(), *suite.notes))]
     return "\n".join(parts).rstrip("\n")
+
+
+def _legend(lines: Sequence[Line]) -> list[str]:
+    return [INTERVAL] if any(line.half is not None for line in lines) else []
 
 
 def _escaped(text: str) -> str:
@@ -73,9 +78,9 @@ def _escaped(text: str) -> str:
 def print_lines(suite: Suite, lines: Sequence[Line], console: Console) -> None:
     """A table per backbone, prompt, dataset and metric; what is too long for a cell stands below all of them."""
     notes = Footnotes()
-    _print_wrapped(console, _title(suite), "bold")
+    print_wrapped(console, _title(suite), "bold")
     if suite.not_run:
-        _print_wrapped(console, f"not run: {suite.not_run}")
+        print_wrapped(console, f"not run: {suite.not_run}")
         console.print()
         return
     narrow = console.width < NARROW
@@ -94,15 +99,28 @@ def print_lines(suite: Suite, lines: Sequence[Line], console: Console) -> None:
             numbers = [measured, published] + ([] if narrow else [difference])
             table.add_row(Text(row), *map(Text, numbers), Text(verdict, style=style))
         _print_trimmed(console, table)
-    for note in (*notes.texts(), *suite.notes):
-        _print_wrapped(console, note)
+    for note in (*_legend(lines), *notes.texts(), *suite.notes):
+        print_wrapped(console, note)
     console.print()
 
 
-def _print_wrapped(console: Console, text: str, style: str = "") -> None:
-    """Between words only: a path or a command is to be copied."""
-    folded = textwrap.fill(visible(text), console.width, break_long_words=False, break_on_hyphens=False)
+def print_wrapped(console: Console, text: str, style: str = "") -> None:
+    """Between words only: a path or a command is to be copied. What follows an indented line is indented further."""
+    indent = " " * (len(text) - len(text.lstrip()))
+    folded = textwrap.fill(
+        visible(text.strip()),
+        console.width,
+        initial_indent=indent,
+        subsequent_indent=indent and f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     console.print(Text(folded, style=style), soft_wrap=True)
+
+
+def list_item(text: str) -> str:
+    """The same in markdown."""
+    return f"{'  ' if text.startswith(' ') else ''}- {_escaped(text.strip())}"
 
 
 def _print_trimmed(console: Console, table: Table) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from tta_bench.report.comparison import BASELINES, Pair, ProtocolStatistics, by_
 from tta_bench.report.frame import SHOWN_DIGITS
 from tta_bench.system import paths
 from tta_bench.system.files import digest, write_atomically
+from tta_bench.system.progress import Advance, Reporter, Silent
 
 VERSION = 1  # raised whenever the same scores would give other numbers, or they are kept in another form
 Key = tuple[str, str, str]  # protocol, kind of order and metric
@@ -72,24 +73,30 @@ class Standings:
 NONE = Standings()
 
 
-def standings(runs: Iterable[RunRecord], metrics: Iterable[str], baseline: str) -> dict[Key, Standings]:
+def standings(
+    runs: Iterable[RunRecord], metrics: Iterable[str], baseline: str, reporter: Reporter | None = None
+) -> dict[Key, Standings]:
     """For every protocol and kind of order; metrics that are no mAP have no statistics."""
     wanted = [metric for metric in metrics if metric in draws.SPACES]
+    groups = by_protocol(run for run in runs if run.folder is not None)
+    asked = [(group, metric, _file(group, metric, baseline)) for group in groups for metric in wanted]
+    kept = [None if file is None else _read(file) for *_, file in asked]
+    missing = sum(len(group) for (group, *_), known in zip(asked, kept, strict=True) if known is None)
     found: dict[Key, Standings] = {}
-    for group in by_protocol(run for run in runs if run.folder is not None):
-        for metric in wanted:
+    with (reporter or Silent()).task("resampling images", missing, "runs") if missing else nullcontext(_seen) as done:
+        for (group, metric, file), known in zip(asked, kept, strict=True):
             key = group[0].protocol.digest[:SHOWN_DIGITS], kind_of(group[0].order), metric
-            found[key] = _standings(group, metric, baseline)
+            found[key] = known or _made(group, metric, baseline, file, done)
     return found
 
 
-def _standings(runs: Sequence[RunRecord], metric: str, baseline: str) -> Standings:
-    file = _file(runs, metric, baseline)
-    kept = None if file is None else _read(file)
-    if kept is not None:
-        return kept
+def _seen(runs: int) -> None:
+    """Nobody waits for what is on disk."""
+
+
+def _made(runs: Sequence[RunRecord], metric: str, baseline: str, file: Path | None, done: Advance) -> Standings:
     try:
-        made = _compared(ProtocolStatistics(runs, metric), baseline)
+        made = _compared(ProtocolStatistics(runs, metric, done=done), baseline)
     except ValueError:  # one protocol, but other numbers of images or classes: no run of ours writes that
         return Standings(notes=(f"protocol {runs[0].protocol.digest[:6]}: the runs' scores don't fit together",))
     if file is not None and not made.notes:  # a lost file may come back

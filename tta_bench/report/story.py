@@ -3,12 +3,15 @@ methods that train and adapt nothing are beaten."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from tta_bench.report.cells import Board, Column, Row
 from tta_bench.report.comparison import BASELINES
 from tta_bench.report.frame import HEADINGS, SCORES
 from tta_bench.report.standings import NONE
 from tta_bench.system.text import counted
 
+LEADS = " leads "
 UNTESTED = "without statistics, so no difference is called significant"
 
 
@@ -25,12 +28,21 @@ def sentence(board: Board) -> str:
     else:
         parts = [_leaders(board, measured, heading) for heading in headings]
         beaten = _beaten_in(board, measured, headings[0])
-    told = "; ".join(part for part in parts if part)
+    told = "; ".join(_without_repeating(part for part in parts if part))
     if not told:
         return ""
     ends = [beaten] if beaten else []
     ends += [] if board.tested else [UNTESTED]
     return "; ".join([told, *ends]) + "."
+
+
+def _without_repeating(parts: Iterable[str]) -> Iterator[str]:
+    """Whoever leads in several score spaces is named once."""
+    before = ""
+    for part in parts:
+        leader, leads, _ = part.partition(LEADS)
+        yield part.removeprefix(f"{leader}{LEADS}") if leads and leader == before else part
+        before = leader if leads else ""
 
 
 def _ranked(board: Board, column: Column, heading: str) -> list[tuple[float, Row]]:
@@ -55,7 +67,7 @@ def _leader(board: Board, column: Column, heading: str) -> str:
     apart = board.standings.get((column, heading), NONE).told_apart(second.config, leader.config)
     said = {True: ", significantly", False: ", not significantly", None: ""}[apart]
     gap = f"{best - next_best:.2f} above {_named(board, second)}{said}"
-    return f"{_named(board, leader)} leads in {heading} with {best:.2f}, {gap}"
+    return f"{_named(board, leader)}{LEADS}in {heading} with {best:.2f}, {gap}"
 
 
 def _beaten(board: Board, column: Column, heading: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,13 @@ def kept_runs(runs: Path) -> list[Kept]:
                 found.append(Kept(folder, None, str(error)))
         elif any((folder / name).exists() for name in OF_AN_UNFINISHED_RUN):
             found.append(Kept(folder, None, UNFINISHED))
-    return found
+    return sorted(found, key=_place)
+
+
+def _place(kept: Kept) -> tuple[str, float, str]:
+    """By what was run, and then by seed: the end of a name is a digest, which has no order that anybody knows."""
+    seed = math.inf if kept.record is None else kept.record.seed
+    return kept.name.rpartition("-")[0] or kept.name, seed, kept.name
 
 
 def selected(kept: Sequence[Kept], names: Sequence[str], wanted: Mapping[str, Sequence[str]]) -> list[Kept]:

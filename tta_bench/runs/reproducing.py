@@ -13,6 +13,7 @@ from tta_bench.errors import TTABenchError, UnknownName
 from tta_bench.records import RunRecord
 from tta_bench.runs import grid
 from tta_bench.runs.bench import Bench
+from tta_bench.runs.executors.work import Executor, words
 from tta_bench.runs.spec import RunSpec
 from tta_bench.runs.suites import Attempt, Obstacle, SuiteCell
 
@@ -22,8 +23,10 @@ NOT_HERE = "not on this machine: a run downloads them, or says how to get them"
 class Reproduction:
     """Cells of suites, run or looked up."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, executor: Executor | None = None) -> None:
+        """With an executor several runs are under way at a time, each in a process of its own."""
         self.bench = bench
+        self.executor = executor
         self._asked: dict[tuple[str, object], Obstacle | None] = {}  # kind and what was looked for
 
     def look(self, cells: Sequence[SuiteCell]) -> Iterator[Attempt]:
@@ -33,6 +36,9 @@ class Reproduction:
             yield Attempt(cell, done, () if done else self.obstacles(cell, load=False))
 
     def run(self, cells: Sequence[SuiteCell]) -> Iterator[Attempt]:
+        if self.executor is not None:
+            yield from self._run_elsewhere(cells, self.executor)
+            return
         for cell in cells:
             done = self._done(cell)
             if len(done) == len(cell.runs) > 0:
@@ -41,6 +47,25 @@ class Reproduction:
                 yield Attempt(cell, done, () if done else obstacles)
             else:
                 yield self._executed(cell)
+
+    def _run_elsewhere(self, cells: Sequence[SuiteCell], executor: Executor) -> Iterator[Attempt]:
+        """All that can run goes there at once, and a run that two cells share goes once."""
+        ready = [cell for cell in cells if not self.obstacles(cell, load=True)]
+        found: dict[str, RunRecord | Obstacle] = {}  # by a run's `repr`, as `grid.distinct` knows them
+        todo = []
+        for spec in grid.distinct(spec for cell in ready for spec in cell.runs if self.bench.find(spec) is None):
+            try:
+                self.bench.check(spec)
+                todo.append(spec)
+            except TTABenchError as error:  # must not keep the others from running
+                found[repr(spec)] = Obstacle("failed", words(error, spec))
+        for outcome in grid.execute(self.bench, todo, executor=executor):
+            found[repr(outcome.spec)] = outcome.record or Obstacle("failed", outcome.failure)
+        for cell in cells:
+            ended = [found.get(repr(spec)) or self.bench.find(spec) for spec in cell.runs]
+            records = [end for end in ended if isinstance(end, RunRecord)]
+            failures = [end for end in ended if isinstance(end, Obstacle)]
+            yield Attempt(cell, records, () if records else self.obstacles(cell, load=True) or failures[:1])
 
     def _done(self, cell: SuiteCell) -> list[RunRecord]:
         return [record for spec in cell.runs if (record := self.bench.find(spec))]
@@ -51,7 +76,7 @@ class Reproduction:
             try:
                 outcomes = list(grid.execute(self.bench, [spec]))
             except TTABenchError as error:
-                failures.append(Obstacle("failed", _in_a_line(error).removeprefix(f"{spec}: ")))
+                failures.append(Obstacle("failed", words(error, spec)))
             else:
                 records += [outcome.record for outcome in outcomes if outcome.record]
         return Attempt(cell, records, () if records else failures[:1])
@@ -86,7 +111,7 @@ class Reproduction:
             return
         here = BackboneExtras.of(self.bench.registry.backbone(name)).weights_here
         if here is not None and not here():
-            raise TTABenchError(f"those of {name} are {NOT_HERE}")
+            raise TTABenchError(f"the weights of {name} are {NOT_HERE}")
 
     def _once(self, kind: str, what: object, ask: Callable[[], object]) -> Obstacle | None:
         if (kind, what) not in self._asked:

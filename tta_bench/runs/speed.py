@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tta_bench.errors import TTABenchError
 from tta_bench.runs.spec import RunSpec
+from tta_bench.system.text import counted
 
 IMAGES = 16  # that are timed; enough for a mean, few enough for a CPU
 
@@ -76,7 +77,7 @@ def _measured(spec: RunSpec, machine: Machine) -> Throughput:
             encoding += (time.perf_counter() - began) * recipe.count / max(forwards, 1)  # whole blocks are encoded
         record = run.execute(Path(folder) / "run", checkpoint_seconds=3600.0, reporter=Silent())
         stepping = record.speed["seconds"] / record.n
-        processor = f"{record.hardware['processor']}, {record.hardware['threads']} threads"
+        processor = f"{record.hardware['processor']}, {counted(record.hardware['threads'], 'thread')}"
         memory = record.speed["peak_memory_mb"] / 1024
         return Throughput(
             1 / (encoding + stepping), memory, str(record.hardware.get("accelerator", processor)), record.n

@@ -31,8 +31,9 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"can't write {path}: {error.strerror or error}") from error
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """`path` holds the old content or the new, never a mixture."""
+def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
+    """`path` holds the old content or the new, never a mixture. What is not `durable` may be lost or damaged if the
+    machine goes down at once: for whatever is checked when it is read, and can be made again."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -41,7 +42,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             os.replace(name, path)  # noqa: PTH105  # the temporary name is a string from mkstemp
         except BaseException:
             Path(name).unlink(missing_ok=True)

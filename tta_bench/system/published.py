@@ -17,6 +17,8 @@ from pathlib import Path
 from tta_bench.errors import BadData
 
 LARGEST = 1e6  # no table prints more
+MOST = 100_000  # numbers in a file: all papers of a field
+MOST_BYTES = 2**26
 FIELDS = ("paper", "table", "row", "column", "value", "note", "url")
 
 
@@ -44,6 +46,8 @@ def cells() -> tuple[PublishedCell, ...]:
 def read(file: Path) -> tuple[PublishedCell, ...]:
     """Those of one's own file."""
     try:
+        if file.stat().st_size > MOST_BYTES:
+            raise BadData(f"{file}: larger than {MOST_BYTES // 2**20} MB: not the numbers of a paper")
         return parsed(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise BadData(f"{file}: can't be read ({getattr(error, 'strerror', None) or error})") from error
@@ -53,8 +57,10 @@ def parsed(text: str, name: str) -> tuple[PublishedCell, ...]:
     lines = csv.DictReader(text.splitlines())
     if lines.fieldnames is None or list(lines.fieldnames) != list(FIELDS):
         raise BadData(f"{name}: the first line must be {','.join(FIELDS)}")
-    found = []
+    found: list[PublishedCell] = []
     for line in _lines(lines, name):
+        if len(found) == MOST:
+            raise BadData(f"{name}: more than {MOST:,} numbers")
         try:
             texts = {field: str(line[field]) for field in FIELDS if field != "value"}
             value = float(line["value"])

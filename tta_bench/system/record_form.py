@@ -14,6 +14,7 @@ ROUNDING = 1e-6  # that a percentage may be beyond 0 or 100
 SEALED = 2  # the schema from which on a record has a seal
 SCORES = "scores.safetensors"
 SHOWN = {"protocol": ("dataset", "backbone", "n"), "config": ("method",), "replicate": ("seed", "order")}
+MOST_METRICS = 1000  # each is a column of a table
 COUNTS = ("classes_",)  # metrics whose names begin so are counts and no percentages
 
 
@@ -99,6 +100,8 @@ def _mapping(wanted: Check | None = None) -> Check:
 def _metrics(value: Any) -> str:
     if not isinstance(value, Mapping):
         return "is no mapping"
+    if len(value) > MOST_METRICS:
+        return f"holds more than {MOST_METRICS:,}"
     for name, entry in value.items():
         why = (_or_null(_whole(0)) if name.startswith(COUNTS) else PERCENTAGE)(entry)
         if why:

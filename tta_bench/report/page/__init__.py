@@ -23,17 +23,20 @@ from tta_bench.report.frame import HEADINGS, SCORES, SPEED
 from tta_bench.report.notes import SPREAD, legend
 from tta_bench.report.page.data import PageBoard, content, page_boards
 from tta_bench.report.page.memory import Memory
+from tta_bench.system.progress import Reporter
 from tta_bench.system.text import visible
 
 SCRIPTS = ("numbers", "state", "exports", "parts", "plots", "grid", "details", "views", "app")  # in this order
 LARGE = 1e6  # from here on numbers are written with an exponent
 
 
-def page(runs: Sequence[RunRecord], mark: str = "", memory: Memory | None = None) -> str:
+def page(
+    runs: Sequence[RunRecord], mark: str = "", memory: Memory | None = None, reporter: Reporter | None = None
+) -> str:
     """The complete page. With a mark it asks the server that it came from whether that is still the runs'; a memory
     saves what the last page took to work out."""
     memory = memory or Memory()
-    found = page_boards(runs, memory)
+    found = page_boards(runs, memory, reporter)
     style, script = asset("style.css"), _script()
     policy = [
         "default-src 'none'",

@@ -24,6 +24,7 @@ from tta_bench.report.page.statistics import ColumnStatistics, column_statistics
 from tta_bench.report.page.stream import curves_of
 from tta_bench.report.standings import NONE, Standings, standings
 from tta_bench.system import published
+from tta_bench.system.progress import Reporter
 from tta_bench.system.text import visible
 
 COSTS: dict[str, Callable[[RunRecord], float | None]] = {
@@ -63,13 +64,13 @@ class PageBoard:
         return self.board.standings.get((column, SCORES[metric]), NONE)
 
 
-def page_boards(runs: Sequence[RunRecord], memory: Memory) -> list[PageBoard]:
+def page_boards(runs: Sequence[RunRecord], memory: Memory, reporter: Reporter | None = None) -> list[PageBoard]:
     """The boards of the leaderboard; each run once."""
     unique = list({run.run_id: run for run in runs}.values())
     if not unique:
         return []
     wanted = Wanted()
-    made = boards(long_form(unique), wanted, standings(unique, SCORES, wanted.baseline))
+    made = boards(long_form(unique), wanted, standings(unique, SCORES, wanted.baseline, reporter))
     return [_with_runs(board, unique, memory) for board in made]
 
 
