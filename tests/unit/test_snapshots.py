@@ -44,7 +44,7 @@ def test_the_cache_holds_what_went_in_and_not_out(toy_bench: Bench, spec: RunSpe
 def test_the_regions_are_those_that_the_run_kept(toy_bench: Bench, spec: RunSpec) -> None:
     run = toy_bench.run(spec).record
     ids, reported = run.ids(), run.diagnostics()
-    some = int(np.flatnonzero((0 < reported["kept_share"]) & (reported["kept_share"] < 1))[1])
+    some = int(np.flatnonzero((reported["kept_share"] > 0) & (reported["kept_share"] < 1))[1])
     found = regions_of(toy_bench, spec, ids[some])
     assert (found.image_id, found.step) == (ids[some], some + 1)
     assert found.kept.mean() == pytest.approx(reported["kept_share"][some])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,7 @@ MOST_CLASSES = 3  # rows of the regions' figure
 MANY = 8  # regions whose frames would hide the photo if they were thick
 MAP_SIDE = 120  # cells along the longer side of a class map
 PANEL = 0.9  # inches: the width of one
+PIXELS = 360  # of a photo's longer side: enough for that width in print
 KEPT, DROPPED = COLOURS[5], "#ffffff"  # on a dimmed photo
 
 
@@ -103,16 +105,20 @@ def _silhouette(snapshot: CacheSnapshot) -> float:
 def regions(snapshot: RegionSnapshot) -> Figure:
     """One photo: for each class that has votes its regions, kept and not, and how probable it is where, to frozen CLIP
     by all regions and to the method by those that it kept."""
-    shown = _classes_with_most_votes(snapshot)
-    photo, everything = snapshot.photo, np.ones_like(snapshot.kept)
+    photo = snapshot.photo.copy()
+    photo.thumbnail((PIXELS, PIXELS))
+    snapshot = replace(snapshot, photo=photo)
+    shown, everything = _classes_with_most_votes(snapshot), np.ones_like(snapshot.kept)
     with drawn(0.95 + len(shown) * (0.1 + PANEL * photo.height / photo.width), len(shown), 3) as (figure, all_axes):
         for number, own in enumerate(shown):
             votes, frozen, purified = all_axes[3 * number : 3 * number + 3]
             _draw_votes(votes, snapshot, own)
             _draw_map(frozen, snapshot, snapshot.frozen[:, own], everything)
             image = _draw_map(purified, snapshot, snapshot.own[:, own], snapshot.kept)
-        for axes, heading in zip(all_axes, ("votes (dotted: dropped)", "frozen CLIP", snapshot.method), strict=False):
-            axes.set_title(visible(heading), fontsize=7)
+        for axes, heading in zip(
+            all_axes, ("votes\n(dotted: dropped)", "frozen CLIP", visible(snapshot.method)), strict=False
+        ):
+            axes.set_title(heading, fontsize=7)
         bar = figure.colorbar(image, ax=all_axes, location="bottom", shrink=0.6, aspect=40, pad=0.02)
         bar.set_label("probability of the class by the regions there (%)", fontsize=6.5)
         bar.ax.tick_params(labelsize=6)
@@ -143,10 +149,10 @@ def _draw_votes(axes: Axes, snapshot: RegionSnapshot, own: int) -> None:
     axes.imshow(snapshot.photo)
     axes.imshow(np.zeros((1, 1, 3)), extent=(0, width, height, 0), alpha=0.35)  # so that the frames can be seen
     mine = snapshot.votes == own
-    line = 0.9 if mine.sum() <= MANY else 0.4
+    line = 0.9 if mine.sum() <= MANY else 0.45
     for kept in (False, True):  # the kept ones above
         for left, top, right, bottom in snapshot.boxes[mine & (snapshot.kept == kept)]:
-            look = {"edgecolor": KEPT, "linewidth": line} if kept else {"edgecolor": DROPPED, "linewidth": 0.6}
+            look = {"edgecolor": KEPT, "linewidth": line} if kept else {"edgecolor": DROPPED, "linewidth": 0.7 * line}
             corner, size = (left * width, top * height), ((right - left) * width, (bottom - top) * height)
             axes.add_patch(Rectangle(corner, *size, fill=False, linestyle="-" if kept else ":", **look))
     name = visible(snapshot.class_names[own])

@@ -18,7 +18,7 @@ from torch import Tensor
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.features.stream import Stream
 from tta_bench.functional.class_cache import ClassCache
-from tta_bench.interfaces import Observation, ViewRecipe
+from tta_bench.interfaces import BackboneExtras, Observation, ViewRecipe
 from tta_bench.metrics import Floats
 from tta_bench.pixels.decode import decode
 from tta_bench.runs.replay import adapting_threads, limited_threads
@@ -83,7 +83,7 @@ def cache_after(bench: Bench, spec: RunSpec) -> CacheSnapshot:
     return CacheSnapshot(
         method=method.name,
         dataset=run.source.dataset_name,
-        backbone=run.source.backbone_name,
+        backbone=_backbone_of(run),
         step=len(run.stream),
         shots=filled.shape[1],
         features=_floats(caches[0].features[filled]),
@@ -123,7 +123,7 @@ def regions_of(bench: Bench, spec: RunSpec, image_id: str | None = None, photo: 
     return RegionSnapshot(
         method=run.method.name,
         dataset=run.source.dataset_name,
-        backbone=run.source.backbone_name,
+        backbone=_backbone_of(run),
         image_id=sample.id,
         step=len(run.stream),
         photo=image,
@@ -143,6 +143,11 @@ def _adapted(run: Run, reporter: Reporter) -> Iterator[Observation]:
         for x in run.begin(reporter):
             yield x
             run.method.step(x)
+
+
+def _backbone_of(run: Run) -> str:
+    untrained = BackboneExtras.of(run.source.backbone).random_weights
+    return f"{run.source.backbone_name} (random weights)" if untrained else run.source.backbone_name
 
 
 def _place(bench: Bench, spec: RunSpec, image_id: str) -> int:
