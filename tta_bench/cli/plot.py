@@ -32,6 +32,7 @@ def plot(
     dataset: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
     backbone: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
     method: Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")] = None,
+    dpi: Annotated[int, typer.Option(help="Dots per inch of a .png.", min=50, max=1200)] = 300,
     results: Results = None,
     step: Annotated[
         int | None, typer.Option(help="cache: after so many images (2000). regions: of that image (100).", min=1)
@@ -66,7 +67,7 @@ def plot(
         if given := [*asked.given(), *(["--plugin"] if plugin else [])]:
             raise UsageError(f"{', '.join(given)}: for `plot cache` and `plot regions` only")
         figure = _of_runs(kind, run or [], {"dataset": dataset, "backbone": backbone, "method": method}, results)
-    write_atomically(output, saved(figure, output.suffix[1:].lower()))
+    write_atomically(output, saved(figure, output.suffix[1:].lower(), dpi))
     complain(f"wrote {output}")
 
 

@@ -38,7 +38,6 @@ RULES = {
     "text.parse_math": False,  # names come from anywhere: a dollar is a dollar
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
-    "savefig.dpi": 300,
 }
 BESIDE = ((4, 3), (-4, 3), (4, -9), (-4, -9), (4, 11), (-4, 11), (4, -17), (-4, -17))  # points from a mark to its label
 
@@ -56,14 +55,14 @@ def drawn(height: float, rows: int = 1, columns: int = 1, width: float = COLUMN)
         yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def saved(figure: Figure, kind: str) -> bytes:
-    """As png, svg or pdf. The same figure is the same file: no date in it."""
+def saved(figure: Figure, kind: str, dpi: int = 300) -> bytes:
+    """As png, svg or pdf; `dpi` is a png's. The same figure is the same file: no date in it."""
     import matplotlib
 
     content = io.BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with matplotlib.rc_context({**RULES, "svg.hashsalt": "ttabench"}):
-        figure.savefig(content, format=kind, metadata=dateless)
+        figure.savefig(content, format=kind, metadata=dateless, dpi=dpi)
     return content.getvalue()
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -176,7 +177,7 @@ def pareto(runs: Sequence[RunRecord]) -> Figure:
         axes.xaxis.set_major_formatter("{x:,g}")  # powers would be set as formulas, which are switched off
         axes.xaxis.set_minor_formatter("")
         axes.margins(x=0.18, y=0.1)
-        label_points(figure, axes, points)
+        label_points(figure, axes, points, spared=_between(front))
         return figure
 
 
@@ -225,6 +226,15 @@ def agreement(runs: Sequence[RunRecord]) -> Figure:
         axes.set(xlabel="published mAP (%)", ylabel="measured mAP (%)", aspect="equal")
         legend_below(figure, axes)
         return figure
+
+
+def _between(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Places along a line over a logarithmic axis, so that no label lies on it."""
+    return [
+        place
+        for (x, y), (x_next, y_next) in pairwise(corners)
+        for place in zip(np.geomspace(x, x_next, 20).tolist(), np.linspace(y, y_next, 20).tolist(), strict=True)
+    ]
 
 
 def _moving_mean(values: Floats) -> tuple[Floats, Floats]:

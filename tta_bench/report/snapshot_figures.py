@@ -63,8 +63,8 @@ def _draw_cache(figure: Figure, axes: Axes, snapshot: CacheSnapshot) -> None:
         entries = places[classes == own]  # [k, 2]
         mean = entries.mean(axis=0)
         colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number // len(COLOURS) % len(SHAPES)]
-        for entry in entries:
-            axes.plot(*zip(mean, entry, strict=True), color=colour, linewidth=0.4, alpha=0.45)
+        spokes = np.stack([np.broadcast_to(mean, entries.shape), entries, np.full_like(entries, np.nan)], axis=1)
+        axes.plot(*spokes.reshape(-1, 2).T, color=colour, linewidth=0.4, alpha=0.45)
         axes.plot(*entries.T, shape, color=colour, markersize=2.6, markeredgewidth=0)
         x, y = entries[np.square(entries - mean).sum(axis=1).argmin()].tolist()
         name = visible(snapshot.class_names[own])
