@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from tta_bench.report.board import Wanted
+    from tta_bench.report.page import Opening
     from tta_bench.report.standings import Key, Standings
 
 FORMATS = ("console", "md", "csv", "latex", "json", "html")
@@ -42,7 +43,7 @@ def leaderboard(
     sort: Annotated[
         str, typer.Option(help="A metric, a dataset, `average` or `method`.", show_default="the first metric")
     ] = "",
-    baseline: Annotated[str, typer.Option(help="The method that differences are to.")] = CLIP,
+    baseline: Annotated[str | None, typer.Option(help="The method that differences are to.", show_default=CLIP)] = None,
     fast: Annotated[bool, typer.Option("--fast", help="No statistics: neither intervals, nor ranks, nor Δ.")] = False,
     dataset: Several = None,
     backbone: Several = None,
@@ -89,11 +90,14 @@ def leaderboard(
     if not runs:
         raise UsageError(f"no runs in {results or paths.runs()}: `ttabench run --method clip` makes the first")
     methods = {run.method for run in runs}
-    if baseline != CLIP and baseline not in methods:
-        raise UnknownName("baseline", baseline, methods, "No run of it is among these.")
-    by_default = Wanted(sort=sort, baseline=baseline, mixed=mixed)
+    if baseline not in (None, CLIP) and baseline not in methods:
+        raise UnknownName("baseline", str(baseline), methods, "No run of it is among these.")
+    by_default = Wanted(sort=sort, baseline=baseline or CLIP, mixed=mixed)
     metrics = tuple(names(metric, "--metric")) if metric else ("mAP",) if format_ == "latex" else by_default.metrics
-    text = _Text(runs, replace(by_default, metrics=metrics), fast, columns)
+    opening = None
+    if format_ == "html":
+        opening = _opening(runs, metrics if metric else (), sort, baseline or "", fast, mixed)
+    text = _Text(runs, replace(by_default, metrics=metrics), fast, columns, opening)
     if output is None:
         text.print(format_)
     else:
@@ -118,6 +122,7 @@ class _Text:
     wanted: Wanted
     fast: bool
     columns: str = "wide"
+    opening: Opening | None = None  # of a page
 
     def print(self, format_: str) -> None:
         if format_ != "console":
@@ -132,10 +137,10 @@ class _Text:
             console.print(part)
 
     def rendered(self, format_: str, width: int) -> str:
-        if format_ == "html":  # where readers choose metric, order and baseline themselves
+        if format_ == "html":
             from tta_bench.report.page import page
 
-            return page(self.runs)
+            return page(self.runs, opening=self.opening)
         from tta_bench.report.formats import render
         from tta_bench.report.latex import LatexStyle
 
@@ -155,6 +160,31 @@ class _Text:
         from tta_bench.report.standings import standings
 
         return standings(self.runs, dict.fromkeys((self.wanted.sort, *self.wanted.metrics)), self.wanted.baseline)
+
+
+def _opening(
+    runs: list[RunRecord], metrics: tuple[str, ...], sort: str, baseline: str, fast: bool, mixed: bool
+) -> Opening:
+    """How a page begins: it holds every metric, and its reader chooses anew."""
+    from tta_bench.report.frame import SCORES
+    from tta_bench.report.page import Opening
+
+    if mixed:
+        raise UsageError("--mixed: a page's columns are of one protocol each, so that it can test differences")
+    if len(metrics) > 1:
+        raise UsageError(f"--metric {','.join(metrics)}: a page holds every metric and opens with one of them")
+    known = dict.fromkeys((*SCORES, *(name for run in runs for name in run.metrics)))
+    if sort in known:
+        if metrics and metrics != (sort,):
+            raise UsageError(f"--sort {sort}: a page shows one metric at a time, here {metrics[0]}; sort by a dataset")
+        metrics, sort = (sort,), ""
+    if metrics and metrics[0] not in known:
+        hint = f"A page has {', '.join(known)}; speed is in its view Cost."
+        raise UnknownName("metric of a page", metrics[0], known, hint)
+    columns = {"average", "method", *(run.dataset for run in runs)}
+    if sort and sort not in columns:
+        raise UnknownName("column to sort by", sort, columns)
+    return Opening(metrics[0] if metrics else "", sort, baseline, fast)
 
 
 def _titles() -> dict[str, dict[str, str]]:

@@ -6,23 +6,17 @@ leaderboard reads no scores and compares nothing again.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 from typing import Any
 
-from tta_bench.errors import StoreError
 from tta_bench.features.orders import kind_of
 from tta_bench.metrics.significance import LEVEL
-from tta_bench.records import SCORES, RunRecord
-from tta_bench.report import draws
+from tta_bench.records import RunRecord
+from tta_bench.report import draws, kept
 from tta_bench.report.comparison import BASELINES, Pair, ProtocolStatistics, by_protocol
 from tta_bench.report.frame import SHOWN_DIGITS
-from tta_bench.system import paths
-from tta_bench.system.files import digest, write_atomically
 
 VERSION = 1  # raised whenever the same scores would give other numbers, or they are kept in another form
 Key = tuple[str, str, str]  # protocol, kind of order and metric
@@ -78,23 +72,30 @@ def standings(runs: Iterable[RunRecord], metrics: Iterable[str], baseline: str) 
     found: dict[Key, Standings] = {}
     for group in by_protocol(run for run in runs if run.folder is not None):
         for metric in wanted:
-            key = group[0].protocol.digest[:SHOWN_DIGITS], kind_of(group[0].order), metric
-            found[key] = _standings(group, metric, baseline)
+            found[key_of(group, metric)] = standings_of(
+                group, metric, baseline, partial(ProtocolStatistics, group, metric)
+            )
     return found
 
 
-def _standings(runs: Sequence[RunRecord], metric: str, baseline: str) -> Standings:
-    file = _file(runs, metric, baseline)
-    kept = None if file is None else _read(file)
-    if kept is not None:
-        return kept
+def key_of(runs: Sequence[RunRecord], metric: str) -> Key:
+    return runs[0].protocol.digest[:SHOWN_DIGITS], kind_of(runs[0].order), metric
+
+
+def standings_of(
+    runs: Sequence[RunRecord], metric: str, baseline: str, statistics: Callable[[], ProtocolStatistics]
+) -> Standings:
+    """Of one protocol and kind of order. The statistics are asked for only if nothing is kept."""
+    file = kept.file_of(runs, metric=metric, baseline=baseline, versions=[VERSION, draws.VERSION])
+    known = _parsed(kept.read(file))
+    if known is not None:
+        return known
     try:
-        made = _compared(ProtocolStatistics(runs, metric), baseline)
+        made = _compared(statistics(), baseline)
     except ValueError:  # one protocol, but other numbers of images or classes: no run of ours writes that
         return Standings(notes=(f"protocol {runs[0].protocol.digest[:6]}: the runs' scores don't fit together",))
-    if file is not None and not made.notes:  # a lost file may come back
-        with suppress(StoreError):  # a folder that can't be written to costs time and nothing else
-            write_atomically(file, json.dumps(asdict(made)).encode())
+    if not made.notes:  # a lost file may come back
+        kept.write(file, asdict(made))
     return made
 
 
@@ -130,23 +131,10 @@ def _short(config: str) -> str:
     return config[:SHOWN_DIGITS]
 
 
-# ----------------------------------------------------------------------------------------------------- kept on disk
-
-
-def _file(runs: Sequence[RunRecord], metric: str, baseline: str) -> Path | None:
-    """None: a record of version 0.1 does not say what its scores are."""
-    if not all(SCORES in run.files for run in runs):
-        return None
-    scores = sorted([run.run_id, run.files[SCORES], run.created] for run in runs)
-    parts = {"scores": scores, "metric": metric, "baseline": baseline, "versions": [VERSION, draws.VERSION]}
-    return paths.home() / "statistics" / f"{digest(parts)}.json"
-
-
-def _read(file: Path) -> Standings | None:
+def _parsed(content: Any) -> Standings | None:
     try:
-        content: dict[str, Any] = json.loads(file.read_bytes())
         intervals = {config: (float(low), float(high)) for config, (low, high) in content["intervals"].items()}
         deltas = {config: Delta(**delta) for config, delta in content["deltas"].items()}
         return Standings(intervals, content["pairs"], deltas)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -17,7 +18,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from tta_bench.records import RunRecord
-from tta_bench.report.board import Board, Column, Row
+from tta_bench.report.board import Board, Column, Row, Wanted
 from tta_bench.report.cells import INTERVAL, RANK
 from tta_bench.report.frame import HEADINGS, SCORES, SPEED
 from tta_bench.report.notes import SPREAD, legend
@@ -29,11 +30,30 @@ SCRIPTS = ("numbers", "state", "exports", "parts", "plots", "grid", "details", "
 LARGE = 1e6  # from here on numbers are written with an exponent
 
 
-def page(runs: Sequence[RunRecord], mark: str = "", memory: Memory | None = None) -> str:
+@dataclass(frozen=True)
+class Opening:
+    """How a page opens, until its reader chooses otherwise or follows a link that says more."""
+
+    metric: str = ""
+    sort: str = ""  # a dataset, `average` or `method`
+    baseline: str = ""  # a method; every cell is then the difference to it
+    fast: bool = False  # without statistics
+
+    def to_json(self) -> dict[str, str]:
+        """As a link would say it; numbers come largest first."""
+        sort = self.sort if self.sort in ("", "method") else f"-{self.sort}"
+        said = {"metric": self.metric, "sort": sort, "baseline": self.baseline}
+        return {name: visible(value) for name, value in said.items() if value}
+
+
+def page(
+    runs: Sequence[RunRecord], mark: str = "", memory: Memory | None = None, opening: Opening | None = None
+) -> str:
     """The complete page. With a mark it asks the server that it came from whether that is still the runs'; a memory
     saves what the last page took to work out."""
-    memory = memory or Memory()
-    found = page_boards(runs, memory)
+    memory, opening = memory or Memory(), opening or Opening()
+    wanted = Wanted(baseline=opening.baseline) if opening.baseline else None
+    found = page_boards(runs, memory, wanted, opening.fast)
     style, script = asset("style.css"), _script()
     policy = [
         "default-src 'none'",
@@ -53,7 +73,7 @@ def page(runs: Sequence[RunRecord], mark: str = "", memory: Memory | None = None
             policy="; ".join(policy),
             style=Markup(style),
             script=Markup(script),
-            data=Markup(_json({**content(found, memory), "mark": mark})),
+            data=Markup(_json({**content(found, memory), "mark": mark, "opening": opening.to_json()})),
         )
     )
 

@@ -21,6 +21,15 @@ function fromProbability(code) {
   return code === MISSING ? null : 10 ** (-code / P_STEPS);
 }
 
+// In which classes row `one` is significantly above (+) or below (-) row `other`; null where that was not looked at.
+function classSigns(signs, classes, one, other) {
+  const direct = signs[`${one},${other}`], text = direct ?? signs[`${other},${one}`];
+  if (text === undefined) return null;
+  const letters = direct === undefined ? ["", "-", "+"] : ["", "+", "-"];
+  const digit = (k) => Math.floor((text.charCodeAt(Math.floor(k / 3)) - 97) / 3 ** (k % 3)) % 3;
+  return Array.from({ length: classes }, (_, k) => (text ? letters[digit(k)] : ""));
+}
+
 // Row `one` less row `other` in one column: null where the two have not been compared.
 function difference(pairs, rows, one, other) {
   if (!pairs || one === other) return null;
