@@ -6,7 +6,7 @@ const path = require("node:path");
 
 const files = ["numbers", "state", "exports"].map((name) => fs.readFileSync(path.join(process.argv[2], `${name}.js`), "utf8"));
 const names = [
-  "unpack", "classSigns", "knownSort", "fromPoints", "fromProbability", "difference", "shown", "signed", "shownP", "scaled", "rankText", "paretoFront", "ticks", "strength",
+  "unpack", "classSigns", "knownSort", "fromPoints", "fromProbability", "difference", "shown", "signed", "shownP", "scaled", "rankText", "paretoFront", "ticks", "largeOf", "strength",
   "parseState", "formatState", "nextSort", "keptRows", "sortedRows", "cellName", "cellAt", "toCsv", "toLatex", "isSignificant",
 ];
 const page = new Function(`${files.join("\n")}\nreturn { ${names.join(", ")} };`)();
@@ -34,6 +34,10 @@ const checks = {
     assert.equal(page.knownSort(columns, "-average"), "-average of 1");
     assert.equal(page.knownSort(columns, "method"), "method");
     assert.equal(page.knownSort(columns, "-gone"), "");
+  },
+  "one outlier does not set the scale"() {
+    assert.equal(page.largeOf([...Array(19).fill(-3), 90, null]), 3);
+    assert.equal(page.largeOf([null]), 0);
   },
   "a difference is found from either side"() {
     const pairs = { all: pack(...pair(100), ...pair(200), ...pair(300)), against: {} }; // of the rows (0, 1), (0, 2), (1, 2)

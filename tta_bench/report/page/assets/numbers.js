@@ -106,6 +106,12 @@ function ticks(low, high, count = 5) {
   return found;
 }
 
+// The size that one in twenty exceeds: a class of two photos would take the colour from all others.
+function largeOf(values) {
+  const sizes = values.filter((value) => value !== null).map(Math.abs).sort((a, b) => a - b);
+  return sizes.length ? sizes[Math.ceil(0.95 * sizes.length) - 1] : 0;
+}
+
 // How strongly a difference is coloured: -1 … 1.
 function strength(delta, most) {
   return most > 0 ? Math.max(-1, Math.min(1, delta / most)) : 0;

@@ -58,7 +58,7 @@ function classesView(board, state, change, shared) {
   }));
   const order = sortedClasses(names, base, baseline.name, lines, state.of);
   const caption = `AP of each class, and what rows gain or lose against ${baseline.name}, on ${column.name}, in points`;
-  const most = Math.max(1, ...lines.flatMap((line) => line.delta.map((delta) => Math.abs(delta ?? 0))));
+  const most = Math.max(1, largeOf(lines.flatMap((line) => line.delta)));
   const marks = lines.some((line) => line.signs)
     ? `Framed: significantly different from ${baseline.name} (Holm over the classes). `
     : `Which differences to ${baseline.name} are significant is not known in this page. `;
@@ -68,7 +68,7 @@ function classesView(board, state, change, shared) {
     controls: [columnChoice(board, state, change), against],
     content: [
       heatMap(caption, baseline.name, base, lines, order, most, state.of, change),
-      note(marks, `Blue gains, orange loses; the strongest colour is ${shown(most, 1)} points.`),
+      note(marks, `Blue gains, orange loses; the strongest colour is ${shown(most, 1)} points or more.`),
     ],
     table: {
       heads: ["class", `${baseline.name} AP`, ...lines.map((line) => `${line.name} Δ`)],
