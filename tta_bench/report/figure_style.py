@@ -100,6 +100,11 @@ def styles() -> Iterator[dict[str, Any]]:
     return cycle([{"color": colour, "linestyle": dash} for dash in DASHES for colour in COLOURS])
 
 
+def headed(figure: Figure, text: str) -> None:
+    """Over the middle of the figure, where there is more room than over axes with long names beside them."""
+    figure.suptitle(text, fontsize=8)
+
+
 def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
     """Where it covers nothing."""
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns, fontsize=7)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tta_bench.errors import UsageError
 from tta_bench.metrics import Floats
-from tta_bench.report.figure_style import COLOURS, PAGE, drawn, label_points
+from tta_bench.report.figure_style import COLOURS, PAGE, drawn, headed, label_points
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def cache(snapshots: Sequence[CacheSnapshot]) -> Figure:
         where = (
             f"{first.dataset}, {first.backbone}, after {first.step:,} images, {first.shots} entries per class at most"
         )
-        figure.suptitle(visible(where), fontsize=8)
+        headed(figure, visible(where))
         return figure
 
 
