@@ -24,6 +24,7 @@ PAGE = 7.0  # both of them
 # Okabe and Ito's colours, told apart by the colour-blind; without their yellow, which is lost on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 DASHES = ("-", "--", ":")
+SHAPES = "osD^vPX"
 RULES = {
     "font.size": 8,
     "axes.spines.top": False,

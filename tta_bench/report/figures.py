@@ -19,6 +19,7 @@ from tta_bench.report.along import BASELINE, baseline_of, curve
 from tta_bench.report.comparison import ProtocolStatistics
 from tta_bench.report.figure_style import (
     COLOURS,
+    SHAPES,
     by_row,
     drawn,
     headed,
@@ -221,7 +222,7 @@ def orders(runs: Sequence[RunRecord]) -> Figure:
                 own = [run.metrics["mAP"] for run in those if kind_of(run.order) == kind]
                 values += own
                 places += [place + 0.5 * ((number + 1) / (len(kinds) + 1) - 0.5)] * len(own)
-            style = {"color": COLOURS[number % len(COLOURS)], "marker": "osD^v<>"[number % 7]}
+            style = {"color": COLOURS[number % len(COLOURS)], "marker": SHAPES[number % len(SHAPES)]}
             axes.plot(values, places, linestyle="none", markersize=3.5, alpha=0.8, label=kind, **style)
         axes.set_yticks(range(len(rows)), list(rows))
         axes.invert_yaxis()
@@ -247,8 +248,9 @@ def agreement(runs: Sequence[RunRecord]) -> Figure:
     if not pairs:
         raise UsageError("no paper prints a number for these runs (`ttabench published` lists what there is)")
     with drawn(3.2) as (figure, (axes,)):
-        for (dataset, found), colour in zip(sorted(pairs.items()), COLOURS * 9, strict=False):
-            axes.plot(*zip(*found, strict=True), "o", markersize=3.5, color=colour, label=visible(dataset))
+        for place, (dataset, found) in enumerate(sorted(pairs.items())):
+            look = {"color": COLOURS[place % len(COLOURS)], "marker": SHAPES[place % len(SHAPES)], "markersize": 3.5}
+            axes.plot(*zip(*found, strict=True), linestyle="none", label=visible(dataset), **look)
         values = [value for found in pairs.values() for pair in found for value in pair]
         axes.axline((min(values), min(values)), slope=1, color="#888888", linestyle="--", linewidth=0.7)
         axes.set(xlabel="published mAP (%)", ylabel="measured mAP (%)", aspect="equal")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tta_bench.errors import UsageError
 from tta_bench.metrics import Floats
-from tta_bench.report.figure_style import COLOURS, PAGE, drawn, headed, label_points
+from tta_bench.report.figure_style import COLOURS, PAGE, SHAPES, drawn, headed, label_points
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 FEWEST = 5  # entries that can be laid out in a plane
 PERPLEXITY = 10  # neighbours that t-SNE looks at: a class has a handful of entries
-SHAPES = "osD^vPX"
 MOST_CLASSES = 3  # rows of the regions' figure
 MANY = 8  # regions whose frames would hide the photo if they were thick
 MAP_SIDE = 120  # cells along the longer side of a class map
@@ -149,12 +148,12 @@ def _draw_votes(axes: Axes, snapshot: RegionSnapshot, own: int) -> None:
     axes.imshow(snapshot.photo)
     axes.imshow(np.zeros((1, 1, 3)), extent=(0, width, height, 0), alpha=0.35)  # so that the frames can be seen
     mine = snapshot.votes == own
-    line = 0.9 if mine.sum() <= MANY else 0.45
+    line, faint = (0.9, 1.0) if mine.sum() <= MANY else (0.45, 0.6)
     for kept in (False, True):  # the kept ones above
         for left, top, right, bottom in snapshot.boxes[mine & (snapshot.kept == kept)]:
             look = {"edgecolor": KEPT, "linewidth": line} if kept else {"edgecolor": DROPPED, "linewidth": 0.7 * line}
             corner, size = (left * width, top * height), ((right - left) * width, (bottom - top) * height)
-            axes.add_patch(Rectangle(corner, *size, fill=False, linestyle="-" if kept else ":", **look))
+            axes.add_patch(Rectangle(corner, *size, fill=False, linestyle="-" if kept else ":", alpha=faint, **look))
     name = visible(snapshot.class_names[own])
     label = f"{name}\n{int((mine & snapshot.kept).sum())} of {int(mine.sum())} kept"
     axes.set_ylabel(f"{label}\npseudo-label" if snapshot.pseudo_labels[own] else label, fontsize=6.5)
