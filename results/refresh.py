@@ -30,7 +30,7 @@ writes this file; [README.md](README.md) says how to add a row.
 
 """
 PAGE = "leaderboard.html"
-PAGE_CODE = ("page", "page/assets")
+PAGE_CODE = ("", "page", "page/assets")  # of tta_bench/report: numbers, words and looks
 NO_RUNS = "No run is committed yet: `make results-run` makes them.\n"
 
 
