@@ -6,12 +6,13 @@
 # make lint         style, types, who imports whom, and whether README and docs still show what is so
 # make readme       runs the commands of README and docs and puts their output below them; the table of docs/reliability.md
 # make results      checks the committed runs of results/ and writes their table
+# make figures      draws the figures of README and docs, of results/ and of the embedded default
 # make results-run  runs the embedded default for five seeds and adds it to results/
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow test-cluster latex lint readme results results-run clean
+.PHONY: demo test test-slow test-cluster latex lint readme results figures results-run clean
 
 # Every method that needs nothing but features; half of the images, to stay below a minute on two cores.
 LIMIT ?= 300
@@ -50,6 +51,13 @@ readme: $(VENV)/.installed-dev
 
 results: $(VENV)/.installed-dev
 	$(BIN)/python results/refresh.py
+
+# A .png of few dots where a drawing would hold whole pictures: each stays below 150 kB.
+figures: $(VENV)/.installed-dev
+	$(BIN)/ttabench plot pareto --results results/runs -o docs/figures/pareto.svg
+	$(BIN)/ttabench plot classes --results results/runs --method clip,purf -o docs/figures/classes.svg
+	$(BIN)/ttabench plot cache --step 200 -o docs/figures/cache.svg
+	$(BIN)/ttabench plot regions --dpi 110 -o docs/figures/regions.png
 
 # All but difftpt and rlcf, which need more than the package. Runs have a folder of their own, so that only they are
 # added; what is done there already is skipped.

@@ -15,6 +15,7 @@ from tests.page_fixtures import save_grid, save_run
 from tests.record_fixtures import on, record
 from tta_bench import records
 from tta_bench.report.page import page
+from tta_bench.report.page.opening import Opening
 
 pytestmark = pytest.mark.slow
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "\"'`&", "\u202eevil\u2066", "{{7*7}}"]
@@ -60,6 +61,26 @@ def test_a_click_sorts_and_a_second_turns_round(browser: Browser) -> None:
     browser.click("#live thead th:first-child button")
     assert browser.texts(ROWS) == ["clip", "purf", "regions", "tda"]
     assert browser.run("return document.querySelector('#live th:nth-child(2)').ariaSort") == "none"
+
+
+def test_it_opens_as_it_was_asked_for_until_the_reader_chooses(browser: Browser, file: Path) -> None:
+    made = file.with_name("opening.html")
+    opening = Opening(metric="mAP_softmax", sort="second", baseline="clip")
+    made.write_text(page(records.load_all(file.parent / "runs")[0], opening=opening), encoding="utf-8")
+    browser.open(made.as_uri())
+    assert "mAP_softmax less that of clip" in browser.texts("#live h2")[0]
+    assert browser.run("return document.querySelector('#live th[aria-sort=descending]').textContent") == "second"
+    browser.click("#live .controls > button")  # No baseline
+    assert "less that of" not in browser.texts("#live h2")[0]
+    browser.open(browser.address)  # a link says it, too
+    assert browser.texts("#live h2")[0].endswith("mAP_softmax")
+
+
+def test_classes_are_framed_against_any_row(browser: Browser, file: Path) -> None:
+    for baseline in ("clip", "tda"):
+        browser.open(f"{file.as_uri()}#view=classes&baseline={baseline}&column=toy")
+        assert f"different from {baseline}" in " ".join(browser.texts("#live .notes"))
+        assert browser.run("return document.querySelectorAll('#live td.certain.up').length") > 0
 
 
 def test_words_filter_the_rows(browser: Browser) -> None:

@@ -130,6 +130,18 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         assert "…" not in shown
 
 
+@pytest.mark.slow
+def test_what_the_paper_draws_is_drawn(invoke: Invoke, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pip install 'ttabench[plots]'")
+    targets = ("purf:fig3", "purf:fig5", "purf:fig6")
+    result = invoke("reproduce", *targets, *TOYS, "--figures", str(tmp_path / "figures"))
+    assert result.code == 0, result.err
+    kinds = ["fig3-stream", "fig3-turnover", "fig5-cache", "fig6-regions"]
+    assert sorted(file.name for file in (tmp_path / "figures").iterdir()) == [
+        f"purf-{k}-toy-toyclip.pdf" for k in kinds
+    ]
+
+
 def test_speed_includes_the_encoder_and_names_the_machine(invoke: Invoke) -> None:
     result = invoke("reproduce", "purf:table3", *TOYS, "-m", "clip")
     assert result.code == 0, result.err

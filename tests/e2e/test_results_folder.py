@@ -139,8 +139,10 @@ def test_the_table_is_written_and_held_against_the_runs(invoke: Invoke, made: Ru
     stale = refresh(folder, "--check")
     assert stale.returncode == 1
     assert "LEADERBOARD.md is stale: `make results`" in stale.stdout
+    assert "leaderboard.html is stale: `make results`" in stale.stdout
     assert refresh(folder).returncode == 0
-    assert f"{made.metrics['mAP']:.2f}" in (folder / "LEADERBOARD.md").read_text()
+    for name in ("LEADERBOARD.md", "leaderboard.html"):
+        assert f"{made.metrics['mAP']:.2f}" in (folder / name).read_text()
     assert refresh(folder, "--check").returncode == 0
 
 

@@ -6,7 +6,7 @@ const path = require("node:path");
 
 const files = ["numbers", "state", "exports"].map((name) => fs.readFileSync(path.join(process.argv[2], `${name}.js`), "utf8"));
 const names = [
-  "unpack", "fromPoints", "fromProbability", "difference", "shown", "signed", "shownP", "scaled", "rankText", "paretoFront", "ticks", "strength",
+  "unpack", "classSigns", "knownSort", "fromPoints", "fromProbability", "difference", "shown", "signed", "shownP", "scaled", "rankText", "paretoFront", "ticks", "largeOf", "strength",
   "parseState", "formatState", "nextSort", "keptRows", "sortedRows", "cellName", "cellAt", "toCsv", "toLatex", "isSignificant",
 ];
 const page = new Function(`${files.join("\n")}\nreturn { ${names.join(", ")} };`)();
@@ -20,6 +20,24 @@ const checks = {
     assert.equal(page.fromPoints(20123), 1.23);
     assert.equal(page.fromPoints(65535), null);
     assert.ok(Math.abs(page.fromProbability(4096) - 0.1) < 1e-12);
+  },
+  "signs of classes are read from either side"() {
+    const signs = { "2,0": "h" + "b", "1,0": "" }; // 7 = 1 + 3 * 2: plus, minus, nothing; then plus
+    assert.deepEqual(page.classSigns(signs, 4, 2, 0), ["+", "-", "", "+"]);
+    assert.deepEqual(page.classSigns(signs, 4, 0, 2), ["-", "+", "", "-"]);
+    assert.deepEqual(page.classSigns(signs, 2, 1, 0), ["", ""]);
+    assert.equal(page.classSigns(signs, 4, 2, 1), null);
+  },
+  "a dataset stands for its first column"() {
+    const columns = [{ name: "toy (5 of 9)", dataset: "toy" }, { name: "average of 1", dataset: "" }];
+    assert.equal(page.knownSort(columns, "-toy"), "-toy (5 of 9)");
+    assert.equal(page.knownSort(columns, "-average"), "-average of 1");
+    assert.equal(page.knownSort(columns, "method"), "method");
+    assert.equal(page.knownSort(columns, "-gone"), "");
+  },
+  "one outlier does not set the scale"() {
+    assert.equal(page.largeOf([...Array(19).fill(-3), 90, null]), 3);
+    assert.equal(page.largeOf([null]), 0);
   },
   "a difference is found from either side"() {
     const pairs = { all: pack(...pair(100), ...pair(200), ...pair(300)), against: {} }; // of the rows (0, 1), (0, 2), (1, 2)

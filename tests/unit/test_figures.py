@@ -39,7 +39,7 @@ def swept(folder: Path, **values: float) -> None:
 
 
 def test_the_command_knows_every_kind() -> None:
-    assert tuple(figures.KINDS) == plot.KINDS
+    assert tuple(figures.KINDS) == plot.OF_RUNS
 
 
 def test_the_curve_ends_at_the_mean_of_the_runs(runs: list[RunRecord]) -> None:

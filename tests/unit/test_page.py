@@ -13,14 +13,18 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Invoke
 from tests.page_fixtures import CLASSES, save_grid, save_run
 from tests.record_fixtures import on, record
 from tta_bench import records
 from tta_bench.records import Identity, RunRecord
-from tta_bench.report.comparison import compare
-from tta_bench.report.page import page, statistics, tables
+from tta_bench.report import kept
+from tta_bench.report.comparison import ProtocolStatistics, compare
+from tta_bench.report.page import data, page, statistics, stream, tables
 from tta_bench.report.page.memory import Memory
+from tta_bench.report.page.opening import Opening
 from tta_bench.report.page.provenance import command
+from tta_bench.report.standings import key_of, standings
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -150,14 +154,78 @@ def test_classes_curves_and_costs(runs: list[RunRecord]) -> None:
     of_cell = [run for run in runs if (run.method, run.dataset) == ("purf", "toy")]
     expected = [sum(run.per_class_ap[name] or 0 for run in of_cell) / 2 for name in CLASSES]
     assert [(code - 20_000) / 100 for code in codes(board["ap"][cell])] == pytest.approx(expected, abs=0.006)
-    assert set(board["signs"][cell]) <= set("+.")
-    assert "+" in board["signs"][cell]
     curve = board["curves"][cell]
     assert curve["ends"][-1] == 60
     assert (codes(curve["own"])[-1] - 20_000) / 100 == pytest.approx(board["metrics"]["mAP"]["mean"][cell], abs=0.011)
     assert len(codes(curve["clip"])) == len(curve["ends"])
     assert board["cost"]["images_per_s"][cell] == 250
     assert [run["seed"] for run in board["runs"][cell]] == [0, 1]
+
+
+def test_classes_are_tested_against_every_row(runs: list[RunRecord], monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = [run for run in runs if run.dataset == "toy"]
+    (board,) = data_of(page(toy))["boards"]
+    rows, found = [row["name"] for row in board["rows"]], ProtocolStatistics(toy)
+    digest = {run.method: run.config.digest for run in toy}
+    (signs,) = board["signs"]
+    assert len(signs) == 6  # every two of four rows
+    for pair, text in signs.items():
+        one, other = (rows[int(number)] for number in pair.split(","))
+        expected = found.classes(digest[one], digest[other])
+        certain = {name: change for name, change in expected.items() if change.p_adjusted < 0.05}
+        digits = [(ord(letter) - ord("a")) // 3**k % 3 for letter in text for k in range(3)][: len(CLASSES)]
+        shown = {name: (0, 1, -1)[digit] for name, digit in zip(CLASSES, digits, strict=False) if digit}
+        assert shown == {name: 1 if change.estimate.value > 0 else -1 for name, change in certain.items()}
+    assert any(signs.values())
+    monkeypatch.setattr(statistics, "PAIRED_BY_CLASS", 3)
+    (board,) = data_of(page(toy))["boards"]
+    assert {pair.split(",")[1] for pair in board["signs"][0]} == {str(rows.index(name)) for name in ("clip", "regions")}
+
+
+def test_what_was_worked_out_is_kept_for_the_next_page(
+    runs: list[RunRecord], monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    first = page(runs)
+    with monkeypatch.context() as patch:
+        patch.setattr(data, "ProtocolStatistics", pytest.fail)  # whoever asks again fails
+        patch.setattr(stream, "curve", pytest.fail)
+        assert page(runs) == first
+    for file in (home / "statistics").glob("*.json"):
+        file.write_text("{}")
+    assert page(runs) == first
+
+
+def test_a_page_opens_as_it_was_asked_for(runs: list[RunRecord], invoke: Invoke, tmp_path: Path) -> None:
+    asked = ("leaderboard", "--format", "html", "--results", str(tmp_path / "runs"), "-o", str(tmp_path / "a.html"))
+    openings: list[tuple[tuple[str, ...], dict[str, str]]] = [
+        ((), {}),
+        (("--metric", "mAP_softmax", "--sort", "toy"), {"metric": "mAP_softmax", "sort": "-toy"}),
+        (("--sort", "method", "--baseline", "clip"), {"sort": "method", "baseline": "clip"}),
+        (("--sort", "CF1"), {"metric": "CF1"}),
+    ]
+    for options, opening in openings:
+        assert invoke(*asked, *options).code == 0
+        assert data_of((tmp_path / "a.html").read_text())["opening"] == opening
+    refusals: list[tuple[tuple[str, ...], str]] = [
+        (("--mixed",), "one protocol each"),
+        (("--metric", "mAP,CF1"), "opens with one of them"),
+        (("--metric", "images_per_s"), "in its view Cost"),
+        (("--metric", "mAP", "--sort", "CF1"), "one metric at a time"),
+        (("--sort", "nowhere"), "unknown column"),
+    ]
+    for options, why in refusals:
+        refused = invoke(*asked, *options)
+        assert (refused.code, len(refused.err.splitlines())) == (2, 1)
+        assert why in refused.err
+
+
+def test_a_fast_page_has_no_statistics(runs: list[RunRecord]) -> None:
+    (board,) = data_of(page(runs, opening=Opening(fast=True)))["boards"]
+    assert board["statistics"]["mAP"]["pairs"] == [None] * 3
+    assert set(board["metrics"]["mAP"]["low"]) == {None}
+    (other,) = data_of(page(runs, opening=Opening(baseline="tda")))["boards"]
+    against = other["statistics"]["mAP"]["pairs"][1]["against"]
+    assert str([row["name"] for row in other["rows"]].index("tda")) in against
 
 
 def test_runs_without_their_scores_have_means_only() -> None:
@@ -192,9 +260,11 @@ def test_a_thousand_runs_are_a_file_that_can_be_sent() -> None:
 
 
 def test_a_watched_page_does_not_work_out_twice(runs: list[RunRecord], monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Memory()
+    memory, known = Memory(), standings(runs, ("mAP", "mAP_centered", "mAP_softmax"), "clip")
     first = page(runs, "1", memory)
-    monkeypatch.setattr(statistics, "ProtocolStatistics", None)  # whoever asks again fails
+    monkeypatch.setattr(kept, "read", lambda file: None)
+    monkeypatch.setattr(data, "standings_of", lambda runs, metric, *_: known[key_of(runs, metric)])
+    monkeypatch.setattr(data, "ProtocolStatistics", pytest.fail)  # whoever asks again fails
     assert page(runs, "1", memory) == first
 
 

@@ -147,7 +147,10 @@ def test_what_was_not_run_says_why_and_what_can_be_run_waits() -> None:
 def test_a_picture_says_why_it_is_not_run() -> None:
     (suite,) = suites.load("purf:fig6")
     assert suites.cells(suite, Choice()) == []
-    assert to_markdown(suite, []).endswith("not run: a picture; features of whole views have no activation maps")
+    assert "not run: a picture without numbers: --figures DIR draws it" in to_markdown(suite, [])
+    (cell,) = suites.replays(suite, Choice(datasets=["toy"]))
+    assert [(spec.method, spec.dataset, spec.backbone) for spec in cell] == [("purf", "toy", "vit-b16")]
+    assert suites.replays(suite, Choice(methods=["dpe"])) == []
 
 
 def test_an_average_needs_every_dataset(monkeypatch: pytest.MonkeyPatch) -> None:

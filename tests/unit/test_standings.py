@@ -221,7 +221,7 @@ def test_sorting(runs: list[RunRecord]) -> None:
 
 def test_a_second_leaderboard_compares_nothing_again(runs: list[RunRecord], monkeypatch: pytest.MonkeyPatch) -> None:
     first = standings(runs, ["mAP"], "clip")
-    monkeypatch.setattr(module, "ProtocolStatistics", None)
+    monkeypatch.setattr(module, "ProtocolStatistics", pytest.fail)
     assert standings(runs, ["mAP"], "clip") == {key: replace(s, notes=()) for key, s in first.items()}
     with pytest.raises(TypeError):
         standings(runs[:-1], ["mAP"], "clip")  # other runs: nothing is kept of them

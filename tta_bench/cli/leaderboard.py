@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +39,9 @@ def leaderboard(
     sort: Annotated[
         str, typer.Option(help="A metric, a dataset, `average` or `method`.", show_default="the first metric")
     ] = "",
-    baseline: Annotated[str, typer.Option(help="The method that differences are to.")] = "clip",
+    baseline: Annotated[
+        str | None, typer.Option(help="The method that differences are to.", show_default="clip")
+    ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="No statistics: neither intervals, nor ranks, nor Δ.")] = False,
     dataset: Several = None,
     backbone: Several = None,
@@ -65,6 +68,7 @@ def leaderboard(
     """Tables of all runs, best first: methods × datasets, one per backbone and prompt."""
     from tta_bench.report.board import Wanted
     from tta_bench.report.leaderboard import Leaderboard, metrics_of
+    from tta_bench.report.page.opening import Opening
     from tta_bench.report.selection import Selection
 
     format_ = choice("--format", format_, FORMATS)
@@ -85,8 +89,12 @@ def leaderboard(
         complain(f"{counted(left_out, 'run')} by code that was edited since left out (--all)")
     if not runs:
         raise no_runs(results)
-    metrics = metrics_of(format_, names(metric, "--metric") if metric else ())
-    board = Leaderboard(runs, Wanted(metrics, sort, baseline, mixed), fast, columns, Terminal())
+    chosen = tuple(names(metric, "--metric")) if metric else ()
+    wanted = Wanted(metrics_of(format_, chosen), sort, baseline or Wanted.baseline, mixed)
+    opening = None
+    if format_ == "html":
+        opening = Opening.asked(runs, replace(wanted, metrics=chosen, baseline=baseline or ""), fast)
+    board = Leaderboard(runs, wanted, fast, columns, Terminal(), opening)
     if output is None:
         _print(board, format_)
     else:

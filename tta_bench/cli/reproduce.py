@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tta_bench.cli import published as published_command
+from tta_bench.cli import suite_figures
 from tta_bench.cli.executors import LOCAL, Choice, Jobs
 from tta_bench.cli.explaining import explained
 from tta_bench.cli.options import (
@@ -72,6 +73,9 @@ def reproduce(
         list[str] | None, typer.Option("--set", help="For what only you have.", metavar="METHOD.KEY=VALUE")
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help=EXPLAIN_HELP)] = False,
+    figures: Annotated[
+        Path | None, typer.Option(help="Draw what the paper draws, as .pdf into this folder.", metavar="DIR")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show every number and its state; run nothing.")] = False,
     format_: Annotated[str, typer.Option("--format", help=", ".join(FORMATS))] = "console",
     published: OwnFile = None,
@@ -123,6 +127,8 @@ def reproduce(
             if format_ in ("console", "md"):
                 _show(suite, own, format_)
                 _show_along(suite, attempts)
+            if figures is not None and not dry_run:
+                suite_figures.draw(suite, asked, attempts, bench, figures)
             if explain and not dry_run:
                 for text in explained(bench, own, attempts, deep):
                     _say(text, format_)
@@ -172,7 +178,7 @@ def _checked(asked: Asked, bench: Bench, wanted: Sequence[Suite]) -> Asked:
         raise UsageError("--weights FILE is for one backbone: name it with --backbone")
     from tta_bench.runs.suites import method_of
 
-    rows = {method_of(row)[0] for suite in wanted for row in suite.rows}
+    rows = {method for suite in wanted for method in (*(method_of(row)[0] for row in suite.rows), *suite.replayed)}
     for method in asked.methods:
         if method not in rows:
             raise UnknownName(

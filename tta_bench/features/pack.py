@@ -103,6 +103,11 @@ class Pack:
         """Unit-norm features of the image's views, [V, D]."""
         return self._unit(self._slices[f"views/{recipe}"][index], f"views/{recipe}, row {index}")
 
+    def boxes(self, recipe: str, index: int) -> Tensor | None:
+        """Where the image's views lie, [V, 4] left, top, right, bottom as shares of width and height, if it says so."""
+        name = f"boxes/{recipe}"
+        return self._tensors.get_slice(name)[index] if name in self.shapes else None
+
     def text(self, prompt: str) -> Tensor:
         """The prompt's text bank, [C, P, D]. In float32 it is what the text encoder gave, bit for bit."""
         if prompt not in self.prompts:

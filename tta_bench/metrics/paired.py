@@ -5,6 +5,7 @@ Everything here takes a method's replicates: its runs on one set of images with 
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -34,17 +35,41 @@ class Resampled:
         return cls(ap, resampled_ap(scores, labels, resamples, ties), (labels == 1).sum(axis=0))
 
 
+class Replicates(tuple[Resampled, ...]):
+    """A method's replicates in one order. What each of its comparisons begins with is worked out once."""
+
+    @classmethod
+    def of(cls, runs: Sequence[Resampled]) -> Replicates:
+        return runs if isinstance(runs, cls) else cls(runs)
+
+    def maps(self, empty: Empty) -> tuple[Floats, Floats]:
+        """mAP of each replicate, [K], and on each resample, [K, R]."""
+        known = self.__dict__.setdefault("_maps", {})
+        if empty not in known:
+            values = np.array([mean_average_precision(run.ap, empty) for run in self])
+            known[empty] = values, np.stack([resampled_map(run.draws, empty) for run in self])
+        found: tuple[Floats, Floats] = known[empty]
+        return found
+
+    @functools.cached_property
+    def class_draws(self) -> Floats:
+        """AP on each resample, mean over the replicates: [R, C]."""
+        mean: Floats = np.mean([run.draws for run in self], axis=0, dtype=np.float64)
+        return mean
+
+
 def mean_ap(runs: Sequence[Resampled], empty: Empty = "skip") -> Estimate:
     """mAP, mean over the replicates. Its p is of no interest."""
-    values, draws = _maps(runs, empty)
-    by_class, positives = _class_draws(runs), runs[0].positives
+    replicates = Replicates.of(runs)
+    (values, draws), by_class, positives = replicates.maps(empty), replicates.class_draws, runs[0].positives
     return _overall(values, _made_up_for(positives, by_class) * draws, by_class, positives)
 
 
 def difference(runs: Sequence[Resampled], others: Sequence[Resampled], empty: Empty = "skip") -> Estimate:
     """mAP of `runs` less that of `others`, whose replicates are in the same order."""
-    (values, draws), (other_values, other_draws) = _maps(runs, empty), _maps(others, empty)
-    by_class = _class_draws(runs) - _class_draws(others)
+    one, other = Replicates.of(runs), Replicates.of(others)
+    (values, draws), (other_values, other_draws) = one.maps(empty), other.maps(empty)
+    by_class = one.class_draws - other.class_draws
     return _overall(values - other_values, draws - other_draws, by_class, runs[0].positives)
 
 
@@ -82,18 +107,6 @@ def _class_variances(by_class: Floats) -> Floats:
     with _undrawn_classes():
         variances: Floats = np.nan_to_num(np.nanvar(by_class, axis=0))
     return variances
-
-
-def _maps(runs: Sequence[Resampled], empty: Empty) -> tuple[Floats, Floats]:
-    """mAP of each replicate, [K], and on each resample, [K, R]."""
-    values = np.array([mean_average_precision(run.ap, empty) for run in runs])
-    return values, np.stack([resampled_map(run.draws, empty) for run in runs])
-
-
-def _class_draws(runs: Sequence[Resampled]) -> Floats:
-    """AP on each resample, mean over the replicates: [R, C]."""
-    mean: Floats = np.mean([run.draws for run in runs], axis=0, dtype=np.float64)
-    return mean
 
 
 def _freedom(positives: npt.NDArray[Any]) -> Floats:

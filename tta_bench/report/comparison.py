@@ -17,7 +17,7 @@ import pandas as pd
 from tta_bench.errors import BadData, UnknownName
 from tta_bench.features.orders import kind_of
 from tta_bench.metrics import Floats
-from tta_bench.metrics.paired import Resampled, class_differences, difference, mean_ap
+from tta_bench.metrics.paired import Replicates, Resampled, class_differences, difference, mean_ap
 from tta_bench.metrics.significance import LEVEL, Estimate, benjamini_yekutieli, holm
 from tta_bench.records import RunRecord
 from tta_bench.report.draws import resampled
@@ -80,6 +80,7 @@ class ProtocolStatistics:
         self.runs: dict[str, RunRecord] = {}  # config -> one of its runs
         self.notes: list[str] = []
         self._replicates: dict[str, dict[str, Resampled]] = {}  # config -> replicate -> AP
+        self._together: dict[tuple[str, ...], Replicates] = {}  # config and replicates; many pairs ask for the same
         self._pairs: dict[tuple[str, str], Pair | None] = {}
         self._empty = empty_of(runs[0])
         self._class_names = [str(name) for name in runs[0].protocol.parts.get("class_names", runs[0].per_class_ap)]
@@ -95,7 +96,7 @@ class ProtocolStatistics:
 
     def cells(self) -> dict[str, Cell]:
         """mAP of every configuration for which it is defined."""
-        found = {c: Cell(mean_ap([*by.values()], self._empty), len(by)) for c, by in self._replicates.items()}
+        found = {c: Cell(mean_ap(self._of(c, tuple(by)), self._empty), len(by)) for c, by in self._replicates.items()}
         return {config: cell for config, cell in found.items() if not math.isnan(cell.estimate.value)}
 
     def all_pairs(self) -> list[Pair]:
@@ -143,11 +144,17 @@ class ProtocolStatistics:
             return None
         return Pair(config, baseline, found, len(runs), math.nan, "none")
 
-    def _matched(self, config: str, baseline: str) -> tuple[list[Resampled], list[Resampled]]:
+    def _matched(self, config: str, baseline: str) -> tuple[Replicates, Replicates]:
         """The replicates that both have, in one order."""
-        one, other = self._replicates[config], self._replicates[baseline]
-        common = [replicate for replicate in one if replicate in other]
-        return [one[replicate] for replicate in common], [other[replicate] for replicate in common]
+        other = self._replicates[baseline]
+        common = tuple(replicate for replicate in self._replicates[config] if replicate in other)
+        return self._of(config, common), self._of(baseline, common)
+
+    def _of(self, config: str, replicates: tuple[str, ...]) -> Replicates:
+        key = (config, *replicates)
+        if key not in self._together:
+            self._together[key] = Replicates(self._replicates[config][replicate] for replicate in replicates)
+        return self._together[key]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import UsageError
 from tta_bench.features.orders import kind_of
+from tta_bench.metrics import Floats
 from tta_bench.records import RunRecord
 from tta_bench.report.comparison import by_protocol
 from tta_bench.system.text import counted, visible
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMN = 3.4  # inches: a column of a two-column article
+PAGE = 7.0  # both of them
 # Okabe and Ito's colours, told apart by the colour-blind; without their yellow, which is lost on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 DASHES = ("-", "--", ":")
+SHAPES = "osD^vPX"
 RULES = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -36,48 +39,58 @@ RULES = {
     "text.parse_math": False,  # names come from anywhere: a dollar is a dollar
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
-    "savefig.dpi": 300,
 }
 BESIDE = ((4, 3), (-4, 3), (4, -9), (-4, -9), (4, 11), (-4, 11), (4, -17), (-4, -17))  # points from a mark to its label
 
 
 @contextmanager
-def drawn(height: float, rows: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure of a column's width with `rows` axes below each other; the look holds inside the block."""
+def drawn(height: float, rows: int = 1, columns: int = 1, width: float = COLUMN) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure with `rows` × `columns` axes, row by row; the look holds inside the block."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError("figures need matplotlib: pip install 'ttabench[plots]'") from error
     with matplotlib.rc_context(RULES):
-        figure = Figure(figsize=(COLUMN, height), layout="constrained")
-        yield figure, list(figure.subplots(rows, 1, squeeze=False)[:, 0])
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def saved(figure: Figure, kind: str) -> bytes:
-    """As png, svg or pdf. The same figure is the same file: no date in it."""
+def saved(figure: Figure, kind: str, dpi: int = 300) -> bytes:
+    """As png, svg or pdf; `dpi` is a png's. The same figure is the same file: no date in it."""
     import matplotlib
 
     content = io.BytesIO()
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with matplotlib.rc_context({**RULES, "svg.hashsalt": "ttabench"}):
-        figure.savefig(content, format=kind, metadata=dateless)
+        figure.savefig(content, format=kind, metadata=dateless, dpi=dpi)
     return content.getvalue()
 
 
-def label_points(figure: Figure, axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    """A name beside each point, on the first side where it covers no other; what finds no room stays without one."""
+def label_points(
+    figure: Figure,
+    axes: Axes,
+    points: Mapping[str, tuple[float, float]],
+    size: float = 6.5,
+    spared: Sequence[Sequence[float]] | Floats = (),
+    colours: Mapping[str, str] | None = None,
+) -> None:
+    """A name beside each point, on the first side where it covers no other, none of the `spared` places, and stays
+    within the axes; what finds no room stays without one."""
+    colours = colours or {}
     from matplotlib.transforms import Bbox
 
     figure.draw_without_rendering()  # places are known only then
-    marks = [axes.transData.transform(point) for point in points.values()]
-    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]
+    marks = [axes.transData.transform(point) for point in (*points.values(), *spared)]
+    taken, room = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks], axes.get_window_extent()
     for name, point in points.items():
         for dx, dy in BESIDE:
             side = "left" if dx > 0 else "right"
-            text = axes.annotate(name, point, xytext=(dx, dy), textcoords="offset points", fontsize=6.5, ha=side)
+            look = {"fontsize": size, "ha": side, "color": colours.get(name, "black")}
+            text = axes.annotate(name, point, xytext=(dx, dy), textcoords="offset points", **look)
             box = text.get_window_extent()
-            if not any(box.overlaps(other) for other in taken):
+            inside = room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1
+            if inside and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
                 break
             text.remove()
@@ -86,6 +99,11 @@ def label_points(figure: Figure, axes: Axes, points: Mapping[str, tuple[float, f
 def styles() -> Iterator[dict[str, Any]]:
     """Colours first, then the same colours dashed."""
     return cycle([{"color": colour, "linestyle": dash} for dash in DASHES for colour in COLOURS])
+
+
+def headed(figure: Figure, text: str) -> None:
+    """Over the middle of the figure, where there is more room than over axes with long names beside them."""
+    figure.suptitle(text, fontsize=8)
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:

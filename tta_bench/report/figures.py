@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +19,10 @@ from tta_bench.report.along import BASELINE, baseline_of, curve
 from tta_bench.report.comparison import ProtocolStatistics
 from tta_bench.report.figure_style import (
     COLOURS,
+    SHAPES,
     by_row,
     drawn,
+    headed,
     label_points,
     legend_below,
     name_of,
@@ -28,7 +31,7 @@ from tta_bench.report.figure_style import (
     title,
 )
 from tta_bench.system import published
-from tta_bench.system.text import visible
+from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
 TURNOVER = {"entries_in": "put in", "entries_out": "thrown out"}  # what a method with a cache reports
 LARGEST_WINDOW = 50  # images over which what a method reports is averaged, so that a line can be seen
 MOST_CLASSES = 40
+WIDEST = 1.5  # of the largest difference: how far its axis goes, and intervals are shown
+LONG_RANGE = 20  # from the smallest to the largest value of a sweep: beyond, the axis is logarithmic
+MOST_NUMBERS = 36  # cells of a map that have room for their number
 
 
 def stream(runs: Sequence[RunRecord]) -> Figure:
@@ -46,7 +52,8 @@ def stream(runs: Sequence[RunRecord]) -> Figure:
         for (name, replicates), style in zip(rows.items(), styles(), strict=False):
             curves = [curve(run, baseline_of(run, group)) for run in replicates]
             axes.plot(curves[0].ends, np.mean([c.own for c in curves], axis=0), label=name, **style)
-        axes.set(xlabel="images seen", ylabel="mAP so far (%)", title=title(group[0]))
+        axes.set(xlabel="images seen", ylabel="mAP so far (%)")
+        headed(figure, title(group[0]))
         legend_below(figure, axes)
         return figure
 
@@ -57,11 +64,14 @@ def turnover(runs: Sequence[RunRecord]) -> Figure:
     if not group:
         raise UsageError("none of these runs reported what its cache took in and threw out (purf does)")
     with drawn(2.4) as (figure, (axes,)):
-        for (name, replicates), colour in zip(by_row(group).items(), COLOURS * 9, strict=False):
+        rows = by_row(group)
+        for place, (name, replicates) in enumerate(rows.items()):
+            look = {"color": COLOURS[place % len(COLOURS)], "linewidth": 1.0 + 0.8 * (place < len(rows) - 1)}
             for (column, words), dash in zip(TURNOVER.items(), ("-", "--"), strict=True):
                 values = np.mean([run.diagnostics()[column] for run in replicates], axis=0)
-                axes.plot(*_moving_mean(values), label=f"{name}: {words}", color=colour, linestyle=dash)
-        axes.set(xlabel="images seen", ylabel="entries per image", title=title(group[0]), ylim=(0, None))
+                axes.plot(*_moving_mean(values), label=f"{name}: {words}", linestyle=dash, **look)
+        axes.set(xlabel="images seen", ylabel="entries per image", ylim=(0, None))
+        headed(figure, title(group[0]))
         legend_below(figure, axes, 2)
         return figure
 
@@ -74,15 +84,16 @@ def diagnostics(runs: Sequence[RunRecord]) -> Figure:
         reported = ", ".join(sorted(map(visible, methods))) or "none of these"
         raise UsageError(f"diagnostics are of one method's runs; those that reported something: {reported}")
     rows, names = by_row(group), list(group[0].diagnostics())
-    with drawn(0.4 + 0.8 * len(names), len(names)) as (figure, all_axes):
+    with drawn(0.6 + 0.65 * len(names), len(names)) as (figure, all_axes):
         for axes, name in zip(all_axes, names, strict=True):
             for (label, replicates), style in zip(rows.items(), styles(), strict=False):
                 values = [run.diagnostics()[name] for run in replicates if name in run.diagnostics()]
                 if values:
                     axes.plot(*_moving_mean(np.mean(values, axis=0)), label=label, **style)
             axes.set_title(visible(name), loc="left", fontsize=7)
-        all_axes[0].figure.suptitle(f"{visible(group[0].method)}: {title(group[0])}", fontsize=8)
-        all_axes[-1].set_xlabel("images seen")
+            axes.tick_params(labelbottom=axes is all_axes[-1], labelsize=7)
+        headed(figure, f"{visible(group[0].method)}: {title(group[0])}")
+        all_axes[-1].set_xlabel(f"images seen; mean of the last {_window(group[0].n)}")
         if len(rows) > 1:
             legend_below(figure, all_axes[0], 1)
         return figure
@@ -103,7 +114,7 @@ def sweep(runs: Sequence[RunRecord]) -> Figure:
         tuple(configs[c].hyper_parameters[k] for k in varied): cell.estimate for c, cell in statistics.cells().items()
     }
     with drawn(2.4) as (figure, (axes,)):
-        axes.set_title(f"{visible(group[0].method)}: {title(group[0])}")
+        headed(figure, f"{visible(group[0].method)}: {title(group[0])}")
         axes.set_xlabel(visible(varied[0]))
         if len(varied) == 1:
             places = sorted(found)
@@ -113,6 +124,10 @@ def sweep(runs: Sequence[RunRecord]) -> Figure:
                 [p[0] for p in places], values, yerr=reach, fmt="o-", markersize=3, capsize=2, color=COLOURS[0]
             )
             axes.set_ylabel("mAP (%)")
+            if places[0][0] > 0 and places[-1][0] >= LONG_RANGE * places[0][0]:
+                axes.set_xscale("log")
+            axes.set_xticks([p[0] for p in places], [f"{p[0]:g}" for p in places], minor=False)
+            axes.set_xticks([], minor=True)
             return figure
         first, second = (sorted({place[axis] for place in found}) for axis in (0, 1))
         grid = np.array([[found[x, y].value if (x, y) in found else np.nan for x in first] for y in second])
@@ -121,6 +136,11 @@ def sweep(runs: Sequence[RunRecord]) -> Figure:
         axes.set_yticks(range(len(second)), [f"{value:g}" for value in second])
         axes.set_ylabel(visible(varied[1]))
         axes.grid(visible=False)
+        middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
+        for (y, x), value in np.ndenumerate(grid) if grid.size <= MOST_NUMBERS else ():
+            if not np.isnan(value):
+                ink = "black" if value > middle else "white"
+                axes.text(x, y, f"{value:.1f}", ha="center", va="center", fontsize=6.5, color=ink)
         return figure
 
 
@@ -134,7 +154,8 @@ def classes(runs: Sequence[RunRecord]) -> Figure:
         raise UsageError(f"classes are of one method beside {BASELINE}; here are: {names}")
     found = statistics.classes(pairs[0].config, pairs[0].baseline)
     ordered = sorted(found.items(), key=lambda item: item[1].estimate.value)
-    if len(ordered) > MOST_CLASSES:  # the ends are what is looked at
+    left_out = len(ordered) - MOST_CLASSES
+    if left_out > 0:  # the ends are what is looked at
         ordered = ordered[: MOST_CLASSES // 2] + ordered[-MOST_CLASSES // 2 :]
     values = np.array([change.estimate.value for _, change in ordered])
     reach = np.array([[c.estimate.value - c.estimate.low, c.estimate.high - c.estimate.value] for _, c in ordered]).T
@@ -147,8 +168,15 @@ def classes(runs: Sequence[RunRecord]) -> Figure:
         axes.axvline(0, color="#333333", linewidth=0.6)
         axes.grid(axis="y", visible=False)
         method = name_of(statistics.runs[pairs[0].config])
-        axes.set(xlabel="Δ AP (points); *: Holm, p < 0.05", title=f"{method} − {BASELINE}: {title(group[0])}")
+        axes.set_xlabel("Δ AP (points); *: Holm, p < 0.05")
+        between = (
+            f"\n({counted(left_out, 'class')} between the upper and the lower half left out)" if left_out > 0 else ""
+        )
+        headed(figure, f"{method} − {BASELINE}: {title(group[0])}{between}")
         axes.margins(y=0.02)
+        low, high = axes.get_xlim()  # an interval from one photo would leave nothing to see of the others
+        most = WIDEST * max(1.0, float(np.abs(values).max()))
+        axes.set_xlim(max(low, -most), min(high, most))
         return figure
 
 
@@ -172,11 +200,12 @@ def pareto(runs: Sequence[RunRecord]) -> Figure:
         axes.plot(*zip(*front, strict=True), color=COLOURS[0], linewidth=0.8)
         for point in points.values():
             axes.plot(*point, "o", markersize=4, color=COLOURS[0] if point in front else "#888888")
-        axes.set(xscale="log", xlabel="images per second (adapting)", ylabel="mAP (%)", title=title(group[0]))
+        axes.set(xscale="log", xlabel="images per second (adapting)", ylabel="mAP (%)")
+        headed(figure, title(group[0]))
         axes.xaxis.set_major_formatter("{x:,g}")  # powers would be set as formulas, which are switched off
         axes.xaxis.set_minor_formatter("")
         axes.margins(x=0.18, y=0.1)
-        label_points(figure, axes, points)
+        label_points(figure, axes, points, spared=_between(front))
         return figure
 
 
@@ -193,11 +222,12 @@ def orders(runs: Sequence[RunRecord]) -> Figure:
                 own = [run.metrics["mAP"] for run in those if kind_of(run.order) == kind]
                 values += own
                 places += [place + 0.5 * ((number + 1) / (len(kinds) + 1) - 0.5)] * len(own)
-            style = {"color": COLOURS[number % len(COLOURS)], "marker": "osD^v<>"[number % 7]}
+            style = {"color": COLOURS[number % len(COLOURS)], "marker": SHAPES[number % len(SHAPES)]}
             axes.plot(values, places, linestyle="none", markersize=3.5, alpha=0.8, label=kind, **style)
         axes.set_yticks(range(len(rows)), list(rows))
         axes.invert_yaxis()
-        axes.set(xlabel="mAP of each run (%)", title=title(defined[0]))
+        axes.set_xlabel("mAP of each run (%)")
+        headed(figure, title(defined[0]))
         legend_below(figure, axes)
         return figure
 
@@ -218,8 +248,9 @@ def agreement(runs: Sequence[RunRecord]) -> Figure:
     if not pairs:
         raise UsageError("no paper prints a number for these runs (`ttabench published` lists what there is)")
     with drawn(3.2) as (figure, (axes,)):
-        for (dataset, found), colour in zip(sorted(pairs.items()), COLOURS * 9, strict=False):
-            axes.plot(*zip(*found, strict=True), "o", markersize=3.5, color=colour, label=visible(dataset))
+        for place, (dataset, found) in enumerate(sorted(pairs.items())):
+            look = {"color": COLOURS[place % len(COLOURS)], "marker": SHAPES[place % len(SHAPES)], "markersize": 3.5}
+            axes.plot(*zip(*found, strict=True), linestyle="none", label=visible(dataset), **look)
         values = [value for found in pairs.values() for pair in found for value in pair]
         axes.axline((min(values), min(values)), slope=1, color="#888888", linestyle="--", linewidth=0.7)
         axes.set(xlabel="published mAP (%)", ylabel="measured mAP (%)", aspect="equal")
@@ -227,9 +258,22 @@ def agreement(runs: Sequence[RunRecord]) -> Figure:
         return figure
 
 
+def _between(corners: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Places along a line over a logarithmic axis, so that no label lies on it."""
+    return [
+        place
+        for (x, y), (x_next, y_next) in pairwise(corners)
+        for place in zip(np.geomspace(x, x_next, 20).tolist(), np.linspace(y, y_next, 20).tolist(), strict=True)
+    ]
+
+
+def _window(images: int) -> int:
+    return max(1, min(LARGEST_WINDOW, images // 10))
+
+
 def _moving_mean(values: Floats) -> tuple[Floats, Floats]:
     """Images seen, and the mean of the last ones."""
-    width = max(1, min(LARGEST_WINDOW, len(values) // 10))
+    width = _window(len(values))
     return np.arange(width, len(values) + 1, dtype=np.float64), np.convolve(values, np.ones(width) / width, "valid")
 
 

@@ -21,6 +21,8 @@ from tta_bench.system.progress import Reporter, Silent
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tta_bench.report.page.opening import Opening
+
 
 @dataclass(frozen=True)
 class Leaderboard:
@@ -31,6 +33,7 @@ class Leaderboard:
     fast: bool = False  # no statistics
     columns: str = "wide"  # LaTeX: wide, or narrow for one of two columns
     reporter: Reporter | None = None  # hears how far statistics are
+    opening: Opening | None = None  # of a page
 
     def __post_init__(self) -> None:
         methods, baseline = {run.method for run in self.runs}, self.wanted.baseline
@@ -47,7 +50,7 @@ class Leaderboard:
         if format_ == "html":  # where readers choose metric, order and baseline themselves
             from tta_bench.report.page import page
 
-            return page(self.runs, reporter=self.reporter)
+            return page(self.runs, opening=self.opening, reporter=self.reporter)
         style = LatexStyle(self.columns, _titles()) if format_ == "latex" else None
         return render(self._frame, format_, width, self.wanted, self._standings, style)
 

@@ -6,23 +6,19 @@ leaderboard reads no scores and compares nothing again.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tta_bench.errors import StoreError
 from tta_bench.features.orders import kind_of
 from tta_bench.metrics.significance import LEVEL
-from tta_bench.records import SCORES, RunRecord
-from tta_bench.report import draws
+from tta_bench.records import RunRecord
+from tta_bench.report import draws, kept
 from tta_bench.report.comparison import BASELINES, Pair, ProtocolStatistics, by_protocol
 from tta_bench.report.frame import SHOWN_DIGITS
-from tta_bench.system import paths
-from tta_bench.system.files import digest, write_atomically
 from tta_bench.system.progress import Advance, Reporter, Silent
 
 VERSION = 1  # raised whenever the same scores would give other numbers, or they are kept in another form
@@ -78,30 +74,49 @@ def standings(
 ) -> dict[Key, Standings]:
     """For every protocol and kind of order; metrics that are no mAP have no statistics."""
     wanted = [metric for metric in metrics if metric in draws.SPACES]
-    groups = by_protocol(run for run in runs if run.folder is not None)
-    asked = [(group, metric, _file(group, metric, baseline)) for group in groups for metric in wanted]
-    kept = [None if file is None else _read(file) for *_, file in asked]
-    missing = sum(len(group) for (group, *_), known in zip(asked, kept, strict=True) if known is None)
-    found: dict[Key, Standings] = {}
-    with (reporter or Silent()).task("resampling images", missing, "runs") if missing else nullcontext(_seen) as done:
-        for (group, metric, file), known in zip(asked, kept, strict=True):
-            key = group[0].protocol.digest[:SHOWN_DIGITS], kind_of(group[0].order), metric
-            found[key] = known or _made(group, metric, baseline, file, done)
-    return found
+    asked = [(group, metric) for group in by_protocol(run for run in runs if run.folder) for metric in wanted]
+    with resampling(asked, baseline, reporter) as done:
+        return {
+            key_of(group, metric): standings_of(
+                group, metric, baseline, partial(ProtocolStatistics, group, metric, done=done)
+            )
+            for group, metric in asked
+        }
 
 
-def _seen(runs: int) -> None:
-    """Nobody waits for what is on disk."""
+@contextmanager
+def resampling(
+    asked: Iterable[tuple[Sequence[RunRecord], str]], baseline: str, reporter: Reporter | None
+) -> Iterator[Advance]:
+    """Whom to tell how far it is; nobody waits for what is on disk."""
+    files = [(_file(group, metric, baseline), len(group)) for group, metric in asked]
+    missing = sum(runs for file, runs in files if file is None or not file.exists())
+    with (reporter if reporter and missing else Silent()).task("resampling images", missing, "runs") as done:
+        yield done
 
 
-def _made(runs: Sequence[RunRecord], metric: str, baseline: str, file: Path | None, done: Advance) -> Standings:
+def key_of(runs: Sequence[RunRecord], metric: str) -> Key:
+    return runs[0].protocol.digest[:SHOWN_DIGITS], kind_of(runs[0].order), metric
+
+
+def _file(runs: Sequence[RunRecord], metric: str, baseline: str) -> Path | None:
+    return kept.file_of(runs, metric=metric, baseline=baseline, versions=[VERSION, draws.VERSION])
+
+
+def standings_of(
+    runs: Sequence[RunRecord], metric: str, baseline: str, statistics: Callable[[], ProtocolStatistics]
+) -> Standings:
+    """Of one protocol and kind of order. The statistics are asked for only if nothing is kept."""
+    file = _file(runs, metric, baseline)
+    known = _parsed(kept.read(file))
+    if known is not None:
+        return known
     try:
-        made = _compared(ProtocolStatistics(runs, metric, done=done), baseline)
+        made = _compared(statistics(), baseline)
     except ValueError:  # one protocol, but other numbers of images or classes: no run of ours writes that
         return Standings(notes=(f"protocol {runs[0].protocol.digest[:6]}: the runs' scores don't fit together",))
-    if file is not None and not made.notes:  # a lost file may come back
-        with suppress(StoreError):  # a folder that can't be written to costs time and nothing else
-            write_atomically(file, json.dumps(asdict(made)).encode())
+    if not made.notes:  # a lost file may come back
+        kept.write(file, asdict(made))
     return made
 
 
@@ -137,23 +152,10 @@ def _short(config: str) -> str:
     return config[:SHOWN_DIGITS]
 
 
-# ----------------------------------------------------------------------------------------------------- kept on disk
-
-
-def _file(runs: Sequence[RunRecord], metric: str, baseline: str) -> Path | None:
-    """None: a record of version 0.1 does not say what its scores are."""
-    if not all(SCORES in run.files for run in runs):
-        return None
-    scores = sorted([run.run_id, run.files[SCORES], run.created] for run in runs)
-    parts = {"scores": scores, "metric": metric, "baseline": baseline, "versions": [VERSION, draws.VERSION]}
-    return paths.home() / "statistics" / f"{digest(parts)}.json"
-
-
-def _read(file: Path) -> Standings | None:
+def _parsed(content: Any) -> Standings | None:
     try:
-        content: dict[str, Any] = json.loads(file.read_bytes())
         intervals = {config: (float(low), float(high)) for config, (low, high) in content["intervals"].items()}
         deltas = {config: Delta(**delta) for config, delta in content["deltas"].items()}
         return Standings(intervals, content["pairs"], deltas)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -192,6 +192,13 @@ class Run:
             checkpoint.unlink(missing_ok=True)
             raise BadData(f"{self.spec.pack} was changed while the run read it: nothing is recorded; run it again")
 
+    def begin(self, reporter: Reporter) -> Iterator[Observation]:
+        """Encodes what is missing and starts the method: what it is then to step through, for who looks on."""
+        observe = self._encode(reporter)
+        with torch.no_grad():
+            self.method.start(self._task())
+        return observe(0)
+
     def finish_again(self, outputs: Tensor) -> np.ndarray[Any, Any]:
         """Scores [N, C] that a method which has only been started makes of outputs [N, B, C] of an earlier run."""
         with torch.no_grad():

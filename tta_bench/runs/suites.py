@@ -9,6 +9,8 @@ unlike                METHOD -> FIELD -> what of the paper's run is not here, un
 without               PROMPT -> methods that have no row with it
 speed                 columns that are measured on this machine: `rate`, `memory`, and the paper's `hardware`
 along                 diagnostics to show along the stream
+figures               kinds of `ttabench plot` that --figures draws of the rows' runs, or of methods in mid-stream:
+replayed              METHOD, … for `cache` and `regions`, after `step` images, with `shots` entries per class
 not_run               why nothing of it can be run
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
+from itertools import product
 from typing import Any, NamedTuple
 
 import yaml
@@ -56,6 +59,10 @@ class Suite:
     without: Mapping[str, Sequence[str]] = field(default_factory=dict)
     speed: Speed | None = None
     along: Sequence[str] = ()
+    figures: Sequence[str] = ()
+    replayed: Sequence[str] = ()
+    step: int | None = None
+    shots: int | None = None
     notes: Sequence[str] = ()
     not_run: str = ""
 
@@ -174,6 +181,23 @@ def _cell(cell: SuiteCell, choice: Choice) -> SuiteCell:
     )
     dataset, backbone = ("pack", "pack") if shared.pack else (cell.dataset, cell.backbone)
     return replace(cell, runs=[shared.cell(method, dataset, backbone, seed) for seed in choice.seeds], unlike=unlike)
+
+
+def replays(suite: Suite, choice: Choice) -> list[list[RunSpec]]:
+    """What is to be looked at in mid-stream: the methods side by side, for each backbone, prompt and dataset."""
+    methods = [method for method in suite.replayed if not choice.methods or method in choice.methods]
+    asked = {method: choice.settings.get(method, {}) for method in methods}
+    places = product(choice.backbones or suite.backbones, suite.prompts, choice.datasets or suite.datasets)
+    return [
+        [
+            replace(choice.shared, prompt=prompt, settings=settings).cell(
+                method, *(("pack", "pack") if choice.shared.pack else (dataset, backbone)), choice.seeds[0]
+            )
+            for method, settings in asked.items()
+        ]
+        for backbone, prompt, dataset in places
+        if methods
+    ]
 
 
 def method_of(row: str) -> tuple[str, dict[str, str]]:

@@ -17,12 +17,13 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from tta_bench.records import RunRecord
-from tta_bench.report.board import Board, Column, Row
+from tta_bench.report.board import Board, Column, Row, Wanted
 from tta_bench.report.cells import INTERVAL, RANK
 from tta_bench.report.frame import HEADINGS, SCORES, SPEED
 from tta_bench.report.notes import SPREAD, legend
 from tta_bench.report.page.data import PageBoard, content, page_boards
 from tta_bench.report.page.memory import Memory
+from tta_bench.report.page.opening import Opening
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import visible
 
@@ -31,12 +32,17 @@ LARGE = 1e6  # from here on numbers are written with an exponent
 
 
 def page(
-    runs: Sequence[RunRecord], mark: str = "", memory: Memory | None = None, reporter: Reporter | None = None
+    runs: Sequence[RunRecord],
+    mark: str = "",
+    memory: Memory | None = None,
+    opening: Opening | None = None,
+    reporter: Reporter | None = None,
 ) -> str:
     """The complete page. With a mark it asks the server that it came from whether that is still the runs'; a memory
     saves what the last page took to work out."""
-    memory = memory or Memory()
-    found = page_boards(runs, memory, reporter)
+    memory, opening = memory or Memory(), opening or Opening()
+    wanted = Wanted(baseline=opening.baseline) if opening.baseline else None
+    found = page_boards(runs, memory, wanted, opening.fast, reporter)
     style, script = asset("style.css"), _script()
     policy = [
         "default-src 'none'",
@@ -56,7 +62,7 @@ def page(
             policy="; ".join(policy),
             style=Markup(style),
             script=Markup(script),
-            data=Markup(_json({**content(found, memory), "mark": mark})),
+            data=Markup(_json({**content(found, memory), "mark": mark, "opening": opening.to_json()})),
         )
     )
 

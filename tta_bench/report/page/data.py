@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from tta_bench.features.orders import kind_of
 from tta_bench.records import RunRecord
 from tta_bench.report.board import Board, Column, Row, Wanted, boards
+from tta_bench.report.comparison import ProtocolStatistics, by_protocol
 from tta_bench.report.frame import SCORES, SHOWN_DIGITS, long_form
 from tta_bench.report.page.memory import Memory, written
 from tta_bench.report.page.packing import packed, points
 from tta_bench.report.page.provenance import Shared, provenance, texts
 from tta_bench.report.page.statistics import ColumnStatistics, column_statistics
 from tta_bench.report.page.stream import curves_of
-from tta_bench.report.standings import NONE, Standings, standings
+from tta_bench.report.standings import NONE, Key, Standings, key_of, resampling, standings_of
 from tta_bench.system import published
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import visible
@@ -64,35 +65,50 @@ class PageBoard:
         return self.board.standings.get((column, SCORES[metric]), NONE)
 
 
-def page_boards(runs: Sequence[RunRecord], memory: Memory, reporter: Reporter | None = None) -> list[PageBoard]:
-    """The boards of the leaderboard; each run once."""
+def page_boards(
+    runs: Sequence[RunRecord],
+    memory: Memory,
+    wanted: Wanted | None = None,
+    fast: bool = False,
+    reporter: Reporter | None = None,
+) -> list[PageBoard]:
+    """The boards of the leaderboard; each run once. `fast`: without statistics."""
     unique = list({run.run_id: run for run in runs}.values())
     if not unique:
         return []
-    wanted = Wanted()
-    made = boards(long_form(unique), wanted, standings(unique, SCORES, wanted.baseline, reporter))
-    return [_with_runs(board, unique, memory) for board in made]
+    wanted = wanted or Wanted()
+    at_hand = [] if fast else [run for run in unique if run.folder is not None]
+    asked = [(group, metric) for group in by_protocol(at_hand) for metric in SCORES]
+    found: dict[Key, Standings] = {}
+    columns: dict[Key, ColumnStatistics] = {}
+    with resampling(asked, wanted.baseline, reporter) as done:
+        for group, metric in asked:
+            key, which = key_of(group, metric), (group, metric, wanted.baseline)
+            statistics_of = cache(partial(ProtocolStatistics, group, metric, done=done))  # once for both, if for any
+            found[key] = standings_of(*which, statistics_of)
+            if found[key].intervals:
+                known = (metric, wanted.baseline, *sorted(map(written, group)))
+                columns[key] = memory.get(known, partial(column_statistics, *which, statistics_of))
+    made = boards(long_form(unique), wanted, found)
+    return [_with_runs(board, unique, columns) for board in made]
 
 
-def _with_runs(board: Board, runs: Sequence[RunRecord], memory: Memory) -> PageBoard:
+def _with_runs(board: Board, runs: Sequence[RunRecord], statistics: Mapping[Key, ColumnStatistics]) -> PageBoard:
     wanted = (board.backbone, board.prompt, board.untrained)
     own = [run for run in runs if (run.backbone, run.prompt, run.random_weights) == wanted]
     columns = {(c.protocol, c.stream): c for c in board.columns if c.protocol}
     rows = {(row.method, row.config): row for row in board.rows}
     cells: dict[tuple[Row, Column], list[RunRecord]] = {}
-    by_column: dict[Column, list[RunRecord]] = {}
     for run in own:
         column = columns[run.protocol.digest[:SHOWN_DIGITS], kind_of(run.order)]
         cells.setdefault((rows[run.method, run.config.digest[:SHOWN_DIGITS]], column), []).append(run)
-        by_column.setdefault(column, []).append(run)
-    found: dict[tuple[Column, str], ColumnStatistics] = {}
-    for column, those in by_column.items():
-        at_hand = [run for run in those if run.folder is not None]
-        for metric, heading in SCORES.items():
-            if board.standings.get((column, heading), NONE).intervals:
-                key = (metric, *sorted(map(written, at_hand)))
-                found[column, metric] = memory.get(key, partial(column_statistics, at_hand, metric))
-    return PageBoard(board, cells, found)
+    of_board = {
+        (column, metric): statistics[protocol, stream, metric]
+        for (protocol, stream), column in columns.items()
+        for metric in SCORES
+        if (protocol, stream, metric) in statistics
+    }
+    return PageBoard(board, cells, of_board)
 
 
 def content(found: Sequence[PageBoard], memory: Memory) -> dict[str, Any]:
@@ -116,7 +132,7 @@ def _board(page: PageBoard, shared: Shared, memory: Memory) -> dict[str, Any]:
         "metrics": {visible(name): _metric(page, name) for name in (*SCORES, *others)},
         "statistics": {metric: _statistics(page, metric) for metric in SCORES},
         "ap": [_class_ap(runs) for runs in cells],
-        "signs": [_signs(page, row, column) for row in board.rows for column in board.columns],
+        "signs": [_signs(page, column) for column in board.columns],
         "curves": curves_of(cells, len(board.columns), memory),
         "cost": {name: [_median(cost, runs) for runs in cells] for name, cost in COSTS.items()},
         "published": _published(page),
@@ -133,6 +149,7 @@ def _column(page: PageBoard, column: Column, shared: Shared) -> dict[str, Any]:
     parts = {} if run is None else {name: v for name, v in run.protocol.parts.items() if name != "class_names"}
     return {
         "name": visible(column.name),
+        "dataset": visible(column.dataset),
         "n": column.n,
         "complete": column.complete,
         "protocol": "" if run is None else run.protocol.digest,
@@ -193,11 +210,13 @@ def _class_ap(runs: Sequence[RunRecord]) -> str:
     return packed(points(statistics.fmean(values) if values else None) for values in of_class)
 
 
-def _signs(page: PageBoard, row: Row, column: Column) -> str:
-    """A letter per class: + or - where the row differs significantly from clip; empty where that is not known."""
-    said, runs = page.statistics.get((column, "mAP")), page.runs.get((row, column))
-    signs = said.class_signs.get(page.digests[row]) if said and runs else None
-    return "" if signs is None or not runs else "".join(signs.get(name, ".") for name in runs[0].per_class_ap)
+def _signs(page: PageBoard, column: Column) -> dict[str, str]:
+    """In which classes two rows of a column differ significantly."""
+    said = page.statistics.get((column, "mAP"))
+    if said is None:
+        return {}
+    classes = next(runs[0].per_class_ap for (_, own), runs in page.runs.items() if own == column)
+    return said.signs_to_json([page.digests[row] for row in page.board.rows], list(classes))
 
 
 def _median(cost: Callable[[RunRecord], float | None], runs: Sequence[RunRecord]) -> float | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MISSING = 0xFFFF
 SHIFT = 20_000  # hundredths of a point: from -200 to 200 points
 P_STEPS = 4096  # per decade: p down to 1e-15
+SIGNS = ("", "+", "-")  # of which three go into a letter
 
 
 def points(value: float | None) -> int:
@@ -31,3 +32,11 @@ def probability(p: float) -> int:
 
 def packed(codes: Iterable[int]) -> str:
     return base64.b64encode(b"".join(code.to_bytes(2, "little") for code in codes)).decode()
+
+
+def packed_signs(signs: Sequence[str]) -> str:
+    """Three classes to a letter, from "a" on; nothing where no class has a sign."""
+    if not any(signs):
+        return ""
+    digits = [SIGNS.index(sign) for sign in signs] + [0, 0]  # the last letter may hold one or two
+    return "".join(chr(ord("a") + digits[k] + 3 * digits[k + 1] + 9 * digits[k + 2]) for k in range(0, len(signs), 3))

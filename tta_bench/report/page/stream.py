@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tta_bench.errors import BadData, UsageError
-from tta_bench.metrics import Floats
+from tta_bench.metrics import Floats, along
 from tta_bench.records import RunRecord
+from tta_bench.report import kept
 from tta_bench.report.along import Curve, baseline_of, curve
 from tta_bench.report.page.memory import Memory, written
 from tta_bench.report.page.packing import packed, points
+
+VERSION = 1  # raised whenever the same scores would give other curves
 
 
 def curves_of(cells: Sequence[Sequence[RunRecord]], columns: int, memory: Memory) -> list[dict[str, Any] | None]:
@@ -27,14 +31,42 @@ def curves_of(cells: Sequence[Sequence[RunRecord]], columns: int, memory: Memory
 
 def _curve(run: RunRecord, baseline: RunRecord | None, memory: Memory) -> Curve | None:
     """None where the scores are not at hand: a table is no place to fail for a lost file."""
+    if baseline is None or run.replicate.digest != baseline.replicate.digest:
+        return memory.get(("curve", written(run), baseline and written(baseline)), lambda: _kept(run, baseline))
+    own, frozen = _curve(run, None, memory), _curve(baseline, None, memory)  # both in the same order
+    if own is None or frozen is None:
+        return own
+    return replace(own, baseline=frozen.own, baseline_window=frozen.own_window)
 
-    def made() -> Curve | None:
-        try:
-            return curve(run, baseline)
-        except (BadData, UsageError):
-            return None
 
-    return memory.get(("curve", written(run), baseline and written(baseline)), made)
+def _kept(run: RunRecord, baseline: RunRecord | None) -> Curve | None:
+    file = kept.file_of([run] if baseline is None else [run, baseline], curve=[VERSION, along.POINTS, run.run_id])
+    known = _parsed(kept.read(file))
+    if known is not None:
+        return known
+    try:
+        made = curve(run, baseline)
+    except (BadData, UsageError):
+        return None
+    kept.write(file, [list(made.ends), made.window, *map(_listed, _values(made))])
+    return made
+
+
+def _values(made: Curve) -> tuple[Floats | None, ...]:
+    return made.own, made.own_window, made.baseline, made.baseline_window
+
+
+def _listed(values: Floats | None) -> list[float] | None:
+    return None if values is None else values.tolist()
+
+
+def _parsed(content: Any) -> Curve | None:
+    try:
+        ends, window, own, recent, *frozen = content
+        arrays = [None if values is None else np.array(values, dtype=np.float64) for values in frozen]
+        return Curve(ends, window, np.array(own), np.array(recent), *arrays)
+    except (ValueError, TypeError):
+        return None
 
 
 def _mean(curves: Sequence[Curve]) -> dict[str, Any]:

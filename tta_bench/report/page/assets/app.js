@@ -9,7 +9,9 @@ let state = {};
 function complete(given) {
   const board = boardOf(given), found = { ...given, backbone: boardLabel(board), prompt: board.prompt };
   if (!(found.metric in board.metrics)) found.metric = "mAP";
-  if (found.baseline && !board.rows.some((row) => row.name === found.baseline)) delete found.baseline;
+  const named = board.rows.find((row) => row.name === found.baseline) || board.rows.find((row) => row.method === found.baseline);
+  if (named) found.baseline = named.name; else delete found.baseline;
+  if (found.sort) found.sort = knownSort(board.columns, found.sort);
   if (found.cell && cellAt(board, found.cell) === null) delete found.cell;
   return found;
 }
@@ -177,7 +179,11 @@ function begin() {
   document.body.append(dialog);
   document.getElementById("plain").hidden = true;
   live.hidden = false;
-  const read = () => { state = complete(parseState(location.hash)); draw(); };
+  const read = () => {
+    const opening = location.hash.length > 1 ? {} : data.opening;
+    state = complete({ ...parseState(location.hash), ...opening });
+    draw();
+  };
   addEventListener("popstate", read);
   matchMedia(NARROW).addEventListener("change", draw);
   read();

@@ -21,6 +21,15 @@ function fromProbability(code) {
   return code === MISSING ? null : 10 ** (-code / P_STEPS);
 }
 
+// In which classes row `one` is significantly above (+) or below (-) row `other`; null where that was not looked at.
+function classSigns(signs, classes, one, other) {
+  const direct = signs[`${one},${other}`], text = direct ?? signs[`${other},${one}`];
+  if (text === undefined) return null;
+  const letters = direct === undefined ? ["", "-", "+"] : ["", "+", "-"];
+  const digit = (k) => Math.floor((text.charCodeAt(Math.floor(k / 3)) - 97) / 3 ** (k % 3)) % 3;
+  return Array.from({ length: classes }, (_, k) => (text ? letters[digit(k)] : ""));
+}
+
 // Row `one` less row `other` in one column: null where the two have not been compared.
 function difference(pairs, rows, one, other) {
   if (!pairs || one === other) return null;
@@ -95,6 +104,12 @@ function ticks(low, high, count = 5) {
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(Number((i * step).toPrecision(12)));
   return found;
+}
+
+// The size that one in twenty exceeds: a class of two photos would take the colour from all others.
+function largeOf(values) {
+  const sizes = values.filter((value) => value !== null).map(Math.abs).sort((a, b) => a - b);
+  return sizes.length ? sizes[Math.ceil(0.95 * sizes.length) - 1] : 0;
 }
 
 // How strongly a difference is coloured: -1 … 1.

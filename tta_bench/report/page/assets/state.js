@@ -22,6 +22,14 @@ function parseSort(sort) {
   return sort.startsWith("-") ? { by: sort.slice(1), down: true } : { by: sort, down: false };
 }
 
+// The order by a column's name; who asks for a dataset or the average means the first column of it.
+function knownSort(columns, sort) {
+  const { by, down } = parseSort(sort);
+  if (by === "method" || columns.some((column) => column.name === by)) return sort;
+  const meant = columns.find((column) => (column.dataset || "average") === by);
+  return meant ? (down ? "-" : "") + meant.name : "";
+}
+
 // First click on a column of numbers: best first; on names: A first; a second click turns round.
 function nextSort(sort, by, numeric) {
   const now = parseSort(sort);

@@ -54,21 +54,21 @@ function classesView(board, state, change, shared) {
   const lines = measured.filter((row) => row !== baseline && kept.has(row.number)).map((row) => ({
     name: row.name,
     delta: apOf(row).map((ap, k) => (ap === null || base[k] === null ? null : ap - base[k])),
-    signs: baseline.method === "clip" ? board.signs[place(row)] : "",
+    signs: classSigns(board.signs[column.number], names.length, row.number, baseline.number),
   }));
   const order = sortedClasses(names, base, baseline.name, lines, state.of);
   const caption = `AP of each class, and what rows gain or lose against ${baseline.name}, on ${column.name}, in points`;
-  const most = Math.max(1, ...lines.flatMap((line) => line.delta.map((delta) => Math.abs(delta ?? 0))));
-  const marks = baseline.method === "clip"
-    ? "Framed: significantly different from clip (Holm over the classes). "
-    : "Significance by class is kept for clip as baseline only. ";
+  const most = Math.max(1, largeOf(lines.flatMap((line) => line.delta)));
+  const marks = lines.some((line) => line.signs)
+    ? `Framed: significantly different from ${baseline.name} (Holm over the classes). `
+    : `Which differences to ${baseline.name} are significant is not known in this page. `;
   const against = choice("Against", measured.map((row) => row.name), baseline.name, (name) => change({ baseline: name }));
   return {
     caption,
     controls: [columnChoice(board, state, change), against],
     content: [
       heatMap(caption, baseline.name, base, lines, order, most, state.of, change),
-      note(marks, `Blue gains, orange loses; the strongest colour is ${shown(most, 1)} points.`),
+      note(marks, `Blue gains, orange loses; the strongest colour is ${shown(most, 1)} points or more.`),
     ],
     table: {
       heads: ["class", `${baseline.name} AP`, ...lines.map((line) => `${line.name} Δ`)],
@@ -100,7 +100,7 @@ function heatMap(caption, baseline, base, lines, order, most, of, change) {
   const heads = el("tr", {}, head("class"), head(baseline), lines.map((line) => head(line.name)));
   const body = order.map(({ name, number }) =>
     el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, shown(base[number], 1)),
-      lines.map((line) => heatCell(line.delta[number], line.signs[number], most))));
+      lines.map((line) => heatCell(line.delta[number], line.signs && line.signs[number], most))));
   const table = el("table", { class: "heat", "aria-label": caption }, el("thead", {}, heads), el("tbody", {}, body));
   return el("div", { class: "scroll" }, table);
 }

@@ -1,0 +1,39 @@
+"""What follows from runs' scores, kept as JSON under their digests: `$TTABENCH_HOME/statistics/DIGEST.json`.
+
+Nothing there is worth keeping: what is missing or damaged is made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tta_bench.errors import StoreError
+from tta_bench.records import SCORES, RunRecord
+from tta_bench.system import paths
+from tta_bench.system.files import digest, write_atomically
+
+
+def file_of(runs: Sequence[RunRecord], **what: Any) -> Path | None:
+    """None: a record of version 0.1 does not say what its scores are."""
+    if not all(SCORES in run.files for run in runs):
+        return None
+    scores = sorted([run.run_id, run.files[SCORES], run.created] for run in runs)
+    return paths.home() / "statistics" / f"{digest({'scores': scores, **what})}.json"
+
+
+def read(file: Path | None) -> Any:
+    """None: not there, or damaged."""
+    try:
+        return None if file is None else json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def write(file: Path | None, content: Any) -> None:
+    if file is not None:
+        with suppress(StoreError):  # a folder that can't be written to costs time and nothing else
+            write_atomically(file, json.dumps(content).encode())
