@@ -67,7 +67,8 @@ function tableView(board) {
   const without = () => change({ baseline: "" });
   const controls = state.baseline ? [el("button", { type: "button", onclick: without }, "No baseline")] : [];
   if (!table.rows.length) return { ...empty("No row is left: change the filter, tag or setting.", controls), caption };
-  return { controls, content: [liveTable(board, state, change), note(...legend)], table, caption };
+  const said = board.sentence ? [el("p", { class: "sentence" }, board.sentence)] : [];
+  return { controls, content: [...said, liveTable(board, state, change), note(...legend)], table, caption };
 }
 
 function viewOf(board) {

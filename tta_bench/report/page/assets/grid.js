@@ -91,7 +91,8 @@ function liveTable(board, state, change) {
   for (const row of rows) {
     const title = "Enter or click: compare all rows with this one";
     const line = el("tr", { class: row.number === baseline ? "baseline" : null },
-      el("th", { scope: "row", tabindex: -1, "data-row": row.number, title }, row.name));
+      el("th", { scope: "row", tabindex: -1, "data-row": row.number, title }, el("span", { class: "name" }, row.name),
+        el("small", {}, `${row.setting} · ${row.status}`)));
     for (const fact of facts.get(row.number)) line.append(tableCell(fact));
     body.append(line);
   }
