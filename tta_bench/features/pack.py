@@ -262,7 +262,7 @@ def _metadata_faults(metadata: Mapping[str, str]) -> Iterator[str]:
         yield "its metadata has no ttabench_pack, so it is some other safetensors file"
         return
     if metadata["ttabench_pack"] != FORMAT:
-        yield f"it is of format {metadata['ttabench_pack']}, and this ttabench reads format {FORMAT}"
+        yield f"it is of format {metadata['ttabench_pack'][:40]}, and this ttabench reads format {FORMAT}"
         return
     absent = [key for key in ("ids", "class_names", "dataset", "backbone", "logit_scale") if key not in metadata]
     if absent:

@@ -93,7 +93,7 @@ def read_coop(file: Path) -> Coop:
         raise BadData(f"{file}: class-specific contexts {tuple(context.shape)}; only a context for all classes is used")
     if context.dim() != 2:
         raise BadData(f"{file}: ctx has shape {tuple(context.shape)}, not [n, width]")
-    return Coop(file, file_digest(file), context, _start(weights, "token_prefix"))
+    return Coop(file, file_digest(file), context, _start(weights, "token_prefix", file))
 
 
 def read_maple(file: Path) -> Maple:
@@ -111,8 +111,8 @@ def read_maple(file: Path) -> Maple:
         weight, bias = (_tensor(weights, f"{name}.{part}", file, "MaPLe") for part in ("weight", "bias"))
         if prompt.shape != context.shape or prompt.dim() != 2 or weight.shape != (bias.numel(), prompt.shape[1]):
             raise BadData(f"{file}: the shapes of ctx, its compound prompts and {name} don't fit")
-        vision.append(prompt @ weight.T + bias)
-    return Maple(file, file_digest(file), context, _start(weights, "token_prefix"), text, tuple(vision))
+        vision.append(_finite(prompt @ weight.T + bias, name, file))
+    return Maple(file, file_digest(file), context, _start(weights, "token_prefix", file), text, tuple(vision))
 
 
 @cache  # said once, however many runs of a grid read the file
@@ -172,14 +172,23 @@ def _tensor(weights: Mapping[str, Any], name: str, file: Path, kind: str) -> Ten
     if not isinstance(weights.get(name), Tensor):
         raise BadData(f"{file}: not a {kind} checkpoint: its state_dict has no '{name}'")
     tensor: Tensor = weights[name].detach()
-    if not tensor.is_floating_point() or not tensor.numel() or not torch.isfinite(tensor).all():
+    if not tensor.is_floating_point() or not tensor.numel():
         raise BadData(f"{file}: '{name}' must hold finite numbers, and at least one")
-    return tensor.float()
+    return _finite(tensor.float(), name, file)
 
 
-def _start(weights: Mapping[str, Any], name: str) -> Tensor | None:
+def _finite(tensor: Tensor, name: str, file: Path) -> Tensor:
+    """Also of numbers that are too large for float32, or whose product is."""
+    if not torch.isfinite(tensor).all():
+        raise BadData(f"{file}: '{name}' must hold finite numbers, and at least one")
+    return tensor
+
+
+def _start(weights: Mapping[str, Any], name: str, file: Path) -> Tensor | None:
     prefix = weights.get(name)
-    return prefix[0, 0].float() if isinstance(prefix, Tensor) and prefix.dim() == 3 and len(prefix) else None
+    if not isinstance(prefix, Tensor) or prefix.dim() != 3 or not prefix.numel():
+        return None
+    return _finite(prefix[0, 0].float(), name, file)
 
 
 def check_exists(file: Path) -> None:
