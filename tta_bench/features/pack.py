@@ -39,6 +39,7 @@ from tta_bench.views import Original
 FORMAT = "1"
 CHUNK = 256  # images that `verify` looks at in one go
 NORM_TOLERANCE = 0.01  # float16 is within 0.0003
+LONGEST_FAULT = 600  # characters
 LARGEST_SCALE = 1000.0  # CLIP's is at most 100, SigLIP's near 110
 REGIONS = ("crops",)  # families that show parts of the image; the others show it as a whole
 
@@ -64,7 +65,7 @@ class Pack:
             self._read_metadata()
             faults = list(self._shape_faults()) or list(self._label_faults())
         if faults:
-            raise BadData(f"{file} is not a sound feature pack: {'; '.join(faults)}")
+            raise BadData(f"{file} is not a sound feature pack: {_in_short('; '.join(faults))}")
 
     def _read_metadata(self) -> None:
         self.ids: tuple[str, ...] = tuple(json.loads(self._metadata["ids"]))
@@ -254,7 +255,13 @@ def _open(file: Path) -> Any:
     try:
         return safe_open(file, "pt")
     except (SafetensorError, OSError, ValueError) as error:
-        raise BadData(f"{file} is not a whole safetensors file: {' '.join(str(error).split())}") from error
+        raise BadData(f"{file} is not a whole safetensors file: {_in_short(str(error))}") from error
+
+
+def _in_short(text: str) -> str:
+    """On one line: names in a damaged file may be as long as the file."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_FAULT else f"{line[:LONGEST_FAULT]} …"
 
 
 def _metadata_faults(metadata: Mapping[str, str]) -> Iterator[str]:
