@@ -102,9 +102,8 @@ def closeness() -> Iterator[Closeness]:
     runs = [tuned(test_tpt.make_method(tpt, run), "tpt", f"{run}/logits") for run in "AB"]
     yield Closeness("tpt", steps, logits, runs)
     lr, count, cosine, entropy = prompt_tower.load("difftpt")["A/hparams_lr_steps_selcos_selent"].tolist()
-    yield Closeness(
-        "difftpt", steps, logits, [tuned(DiffTPT(lr, int(count), cosine, entropy), "difftpt", "A/logits", 7)]
-    )
+    diffused = DiffTPT(lr, int(count), cosine, entropy)
+    yield Closeness("difftpt", steps, logits, [tuned(diffused, "difftpt", "A/logits", test_difftpt.GENERATED)])
     yield Closeness("rlcf", steps, logits, [rlcf(run) for run in "AB"])
     yield Closeness("mltta", steps, "logits of both branches", [mltta(run) for run in "AB"])
     yield Closeness("zero", official, "votes", [zero(part) for part in ("main__", "small__")])
