@@ -28,9 +28,8 @@ would add.
 """
 
 
-def commands(node: Any = None, names: tuple[str, ...] = ("ttabench",)) -> Iterator[tuple[str, Any]]:
+def commands(node: Any, names: tuple[str, ...] = ("ttabench",)) -> Iterator[tuple[str, Any]]:
     """What can be typed, and the command behind it; groups stand for their members."""
-    node = get_command(app) if node is None else node
     members = getattr(node, "commands", None)
     if members is None:
         yield " ".join(names), node
@@ -60,7 +59,7 @@ def default(parameter: Any) -> str:
 
 def page() -> str:
     parts = [ABOVE]
-    for name, command in commands():
+    for name, command in commands(get_command(app)):
         rows = [[f"`{typed}`", default(found), found.help or ""] for typed, found in parameters(command)]
         paragraphs = [" ".join(text.split()) for text in (command.help or "").split("\n\n")]
         parts.append("\n".join([f"## `{name}`\n", *(f"{text}\n" for text in paragraphs if text), ""]).rstrip() + "\n")

@@ -22,6 +22,7 @@ from tta_bench.checks.description import Description, Field, describe
 from tta_bench.plugins import Registry
 from tta_bench.records import RunRecord
 
+NAME_ALONE = 50  # characters of a docstring that says no more than the title
 MORE = {"purf": "[Every equation with its function, its test and our reading](../purf.md) is a page of its own."}
 
 
@@ -47,7 +48,7 @@ def page(found: Description, registry: Registry, text: str, runs: Sequence[RunRe
         f"`--method {found.name}`, {found.setting}, {found.status}. {source(found)}",
         text.strip(),
         *([MORE[found.name]] if found.name in MORE else []),
-        f"In one line: {found.about}" if found.about else "",
+        f"In one line: {found.about}" if len(found.about) > NAME_ALONE else "",
         "## Fields",
         table(["`--set`", "default", "what it is"], [row(field) for field in found.fields]).rstrip()
         if found.fields
