@@ -32,6 +32,8 @@ def pages() -> Mapping[str, str]:
     runs, problems = records.load_all(ROOT / "results" / "runs")
     if problems:
         raise SystemExit("\n".join(problems))
+    if untold := set(registry.names("methods")) - set(texts):
+        raise SystemExit(f"docs/method_pages.toml does not say what these do: {', '.join(sorted(untold))}")
     close = DOCS.joinpath("closeness.md").read_text(encoding="utf-8")
     found = {}
     for plugin in registry.plugins("methods"):

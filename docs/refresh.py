@@ -76,6 +76,7 @@ class Place:
         environment = os.environ | {
             "TTABENCH_HOME": str(self.home),
             "COLUMNS": WIDTH,
+            "OMP_WAIT_POLICY": "PASSIVE",  # as the command sets it: threads that spin make Python code crawl
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "MAKEFLAGS": "--no-print-directory --silent",
         }

@@ -53,7 +53,9 @@ def test_every_field_of_every_method(name: str) -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| `[^`]*` \| \S", page.partition("## Fields")[2].partition("\n## ")[0], re.MULTILINE
     )
-    assert rows == [field.name for field in fields_of(Registry().method(name))]
+    found = fields_of(Registry().method(name))
+    assert rows == [field.name for field in found], "`make readme` writes the pages of methods"
+    assert [field.name for field in found if not field.doc] == [], "the comment behind a field says what it is"
     about = page.split("\n\n")[2]
     assert len(re.findall(r"[.!?](?=\s|$)", about)) == 5, "a method is told in five sentences"
 
@@ -67,6 +69,12 @@ def test_every_key_of_the_config_file() -> None:
     page = PAGES[Path("docs/config.md")]
     keys = {field.name for field in fields(Config)} - {"file", "options"}
     assert {key for key in keys if not re.search(rf"^(?:\[{key}\]|{key} =)", page, re.MULTILINE)} == set()
+
+
+def test_every_variable_of_the_environment() -> None:
+    sources = [file.read_text(encoding="utf-8") for file in (ROOT / "tta_bench").rglob("*.py")]
+    named = {name for source in sources for name in re.findall(r'"(TTABENCH_[A-Z_]+)"', source)}
+    assert {name for name in named if not any(name in page for page in PAGES.values())} == set()
 
 
 def test_every_protocol_preset() -> None:
