@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -87,7 +87,21 @@ def docstring(thing: Any) -> str:
 
 
 def definition(thing: Any) -> Any:
-    return ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    """Its code, in which named constants that are defaults are written out."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    names = vars(sys.modules[thing.__module__])
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.arguments)):
+        for defaults in (node.defaults, node.kw_defaults):
+            defaults[:] = [written_out(default, names) for default in defaults]
+    return tree.body[0]
+
+
+def written_out(default: Any, names: Mapping[str, Any]) -> Any:
+    if isinstance(default, ast.Name):
+        return ast.Constant(names[default.id])
+    if isinstance(default, ast.Attribute) and isinstance(default.value, ast.Name):
+        return ast.Constant(getattr(names[default.value.id], default.attr))
+    return default
 
 
 def shown(owner: str, member: ast.FunctionDef) -> bool:
