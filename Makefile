@@ -4,7 +4,8 @@
 # make test-cluster the grids on a real Slurm (apt-get install slurm-wlm munge) and a real Ray, workers killed in mid-work
 # make latex        installs what the slow tests compile LaTeX tables with (Debian and Ubuntu; needs root)
 # make lint         style, types, who imports whom, and whether README and docs still show what is so
-# make readme       runs the commands of README and docs and puts their output below them; the table of docs/reliability.md
+# make readme       runs the commands of README and docs and puts their output below them; pages that follow from the code
+# make docs         builds the site of docs/ into build/site, and fails at a broken link
 # make results      checks the committed runs of results/ and writes their table
 # make figures      draws the figures of README and docs, of results/ and of the embedded default
 # make results-run  runs the embedded default for five seeds and adds it to results/
@@ -12,7 +13,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow test-cluster latex lint readme results figures results-run clean
+.PHONY: demo test test-slow test-cluster latex lint readme docs results figures results-run clean
 
 # Every method that needs nothing but features; half of the images, to stay below a minute on two cores.
 LIMIT ?= 300
@@ -43,11 +44,21 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/refresh.py --check
 	$(BIN)/python docs/reliability.py --check
+	for page in $(GENERATED); do $(BIN)/python -m docs.$$page --check || exit 1; done
 	$(BIN)/python results/refresh.py --check
 
+# A method's page quotes what `closeness` computes.
+GENERATED = commands api closeness method_pages
 readme: $(VENV)/.installed-dev
 	$(BIN)/python docs/refresh.py
 	$(BIN)/python docs/reliability.py
+	for page in $(GENERATED); do $(BIN)/python -m docs.$$page || exit 1; done
+
+# Only who builds the site gets its tools. The variable silences an advertisement.
+docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo build/site/index.html
 
 results: $(VENV)/.installed-dev
 	$(BIN)/python results/refresh.py

@@ -45,7 +45,7 @@ def test_every_optional_member_of_a_backbone(member: str) -> None:
 @pytest.mark.parametrize("name", Registry().names("methods"))
 def test_every_method_has_a_row_as_it_declares_itself(name: str) -> None:
     method = Registry().method(name)()
-    (row,) = re.findall(rf"^\| `{name}` \|.*$", METHODS, flags=re.MULTILINE)
+    (row,) = re.findall(rf"^\| \[`{name}`\]\(methods/{name}\.md\) \|.*$", METHODS, flags=re.MULTILINE)
     _, _, views, setting, status, _, source, _ = map(str.strip, row.split("|"))
     assert views == (", ".join(recipe.name for recipe in method.recipes.values()) or "image")
     assert (setting, status) == (method.setting, method.status)

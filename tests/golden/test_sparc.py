@@ -27,12 +27,15 @@ def golden() -> Golden:
 
 @pytest.fixture
 def file(golden: Golden, tmp_path: Path) -> Path:
+    return write_compound(golden, tmp_path / "compound.txt")
+
+
+def write_compound(golden: Golden, path: Path) -> Path:
     """Texts that name the classes of the golden file's `mentions`."""
     lines = []
     for number, named in enumerate(golden["mentions"].T):
         words = " and ".join(NAMES[c] for c in np.flatnonzero(named))
         lines.append(f"{words}, {'q' * (1 + number)}")
-    path = tmp_path / "compound.txt"
     path.write_text("\n".join(lines))
     return path
 

@@ -149,7 +149,8 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """Field -> the comment behind it, or the string below it, read from the source; a class's own before inherited."""
+    """Field -> the comment behind it, the one above it or the string below it, read from the source; a class's own
+    before inherited."""
     docs: dict[str, str] = {}
     for ancestor in cls.__mro__:
         file = getattr(sys.modules.get(ancestor.__module__), "__file__", None)
@@ -177,6 +178,8 @@ def _docs_in(file: Path, class_name: str) -> dict[str, str]:
             doc = comments.get(statement.end_lineno or statement.lineno, "")
             if not doc and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                 doc = " ".join(str(below.value.value).split())
+            if not doc and source.splitlines()[statement.lineno - 2].lstrip().startswith("#"):
+                doc = comments[statement.lineno - 1]
             docs[statement.target.id] = doc
     return docs
 
