@@ -80,6 +80,7 @@ def test_a_single_run_that_crashes_is_an_error(invoke: Invoke, tmp_path: Path) -
     assert "mine.py, line 21" in result.err
 
 
+@pytest.mark.slow
 def test_a_plugin_that_can_not_be_loaded_fails_its_own_cells_only(invoke: Invoke, tmp_path: Path) -> None:
     site = install(tmp_path, "raise RuntimeError('no licence')")
     result = command(site, tmp_path, "run", "-m", "mine,secondeyes", *TOYS)
@@ -119,6 +120,7 @@ def command(site: Path, tmp_path: Path, *arguments: str) -> subprocess.Completed
     )
 
 
+@pytest.mark.slow
 def test_an_edited_installed_plugin_is_run_again(tmp_path: Path) -> None:
     good, bad = (METHOD.replace("SCORES", f"{sign}self.task.text @ x.image") for sign in ("", "-"))
     arguments = ("run", "-m", "mine", *TOYS, "--limit", "5")

@@ -72,6 +72,7 @@ def test_an_instance_stays_in_its_process() -> None:
         tta_bench.grid(Mine(), jobs=2)
 
 
+@pytest.mark.slow
 def test_python_has_jobs_too(home: Path) -> None:
     results = tta_bench.grid(["clip"], "scenes:clean", seeds=range(2), limit=10, jobs=2)
     assert sorted(run.seed for run in results) == [0, 1]

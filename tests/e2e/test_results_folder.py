@@ -130,6 +130,7 @@ def test_a_record_without_a_seal_is_refused(invoke: Invoke, folder: Path, tmp_pa
     assert "without a seal" in invoke("results", "add", str(old), "--into", str(folder / "runs")).err
 
 
+@pytest.mark.slow
 def test_the_table_is_written_and_held_against_the_runs(invoke: Invoke, made: RunRecord, folder: Path) -> None:
     assert refresh(folder, "--check").returncode == 1
     assert refresh(folder).returncode == 0

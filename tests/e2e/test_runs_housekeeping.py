@@ -198,7 +198,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "NaN": (lambda f: sealed_again(f, lambda c: c["metrics"].update(mAP=float("nan"))), "is not between"),
     "escape sequences": (
         lambda f: sealed_again(f, lambda c: c.update(method=HOSTILE)),
-        "is not that of its identities",
+        "is not that of its config",
     ),
     "no JSON": (lambda f: (f / "run.json").write_bytes(b"\xff\x00"), "not a run record"),
     "scores cut short": (cut_scores, "is not what was written"),

@@ -206,6 +206,7 @@ def test_a_method_may_not_call_itself_like_another(invoke: Invoke, tmp_path: Pat
     assert "method 'guest' gives itself the name 'clip' when it is made" in result.err
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
@@ -331,7 +332,9 @@ def guests_of(process: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "sent", [signal.SIGKILL, *(pytest.param(sent, marks=pytest.mark.slow) for sent in (signal.SIGINT, signal.SIGTERM))]
+)
 def test_guests_end_with_the_runner(tmp_path: Path, sent: signal.Signals) -> None:
     """Also one that hangs in a step."""
     flag = tmp_path / "hangs"

@@ -95,7 +95,11 @@ def in_this_process(file: Path, bench: Bench) -> RunRecord:
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [(LABELS, "scores differ"), (NEXT_IMAGE, "scores differ"), (MEMORY, "reached for what it was not handed")],
+    [
+        (LABELS, "scores differ"),
+        pytest.param(NEXT_IMAGE, "scores differ", marks=pytest.mark.slow),
+        (MEMORY, "reached for what it was not handed"),
+    ],
     ids=["labels through gc", "the next image", "labels in a file"],
 )
 def test_a_cheater_is_caught(invoke: Invoke, toy_bench: Bench, tmp_path: Path, how: str, said: str) -> None:
