@@ -5,20 +5,18 @@
 # make latex        installs what the slow tests compile LaTeX tables with (Debian and Ubuntu; needs root)
 # make lint         style, types, who imports whom, and whether README and docs still show what is so
 # make readme       runs the commands of README and docs and puts their output below them; the table of docs/reliability.md
+# make licences     lists the licences of the dependencies in docs/licences.md
+# make audit        asks pip-audit for known holes in the installed dependencies (needs a network)
 # make results      checks the committed runs of results/ and writes their table
 # make results-run  runs the embedded default for five seeds and adds it to results/
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow test-cluster latex lint readme results results-run clean
+.PHONY: demo test test-slow test-cluster latex lint readme licences audit results results-run clean
 
-# Every method that needs nothing but features; half of the images, to stay below a minute on two cores.
-LIMIT ?= 300
-METHODS = clip,regions,tda,boostadapter,dmn,dpe,reta,purf
 demo: $(VENV)/.installed
-	$(BIN)/ttabench run --method $(METHODS) --dataset scenes --backbone tiny --limit $(LIMIT)
-	$(BIN)/ttabench leaderboard --dataset scenes --backbone tiny
+	$(BIN)/ttabench demo $(if $(LIMIT),--limit $(LIMIT))
 
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n 2 --dist loadfile
@@ -42,11 +40,24 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/refresh.py --check
 	$(BIN)/python docs/reliability.py --check
+	$(BIN)/python docs/licences.py --check
 	$(BIN)/python results/refresh.py --check
 
 readme: $(VENV)/.installed-dev
 	$(BIN)/python docs/refresh.py
 	$(BIN)/python docs/reliability.py
+
+licences: $(VENV)/.installed-dev
+	$(BIN)/python docs/licences.py
+
+# In an environment of its own: the tool's dependencies are not ours.
+audit: $(VENV)/.installed
+	@test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && \
+	    build/audit/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip-audit; } || \
+	    { rm -rf build/audit; echo "make audit: pip-audit can't be installed here, so nothing was audited" >&2; exit 1; }
+	@$(BIN)/python -m pip freeze --exclude-editable > build/audit/installed.txt
+	@build/audit/bin/pip-audit --no-deps --disable-pip --requirement build/audit/installed.txt || { echo \
+	    "make audit: pip-audit found something above, or could not ask its database (no network)" >&2; exit 1; }
 
 results: $(VENV)/.installed-dev
 	$(BIN)/python results/refresh.py
@@ -55,7 +66,7 @@ results: $(VENV)/.installed-dev
 # added; what is done there already is skipped.
 SEEDS ?= 0-4
 PROMPT_METHODS = tpt,mltta
-FEATURE_METHODS = $(METHODS),views,zero,mta,zregions,bca,bcp,dota,sparc
+FEATURE_METHODS = clip,regions,tda,boostadapter,dmn,dpe,reta,purf,views,zero,mta,zregions,bca,bcp,dota,sparc
 results-run: $(VENV)/.installed-dev
 	$(BIN)/ttabench run --method $(FEATURE_METHODS),$(PROMPT_METHODS) --dataset scenes --backbone tiny --seed $(SEEDS) \
 	    --jobs 2 --results build/results
