@@ -153,6 +153,14 @@ def test_what_fails_is_said_with_what_to_do_about_it(invoke: Invoke, tmp_path: P
     assert text.count("To mend it:") == text.count("FAILED")
 
 
+def test_an_error_that_every_check_meets_is_no_matter_of_the_checks(invoke: Invoke, tmp_path: Path) -> None:
+    file = tmp_path / "careless.py"
+    file.write_text(MISTAKES.replace("x.image", "x.picture"))
+    result = invoke("check", str(file))
+    text = " ".join(result.out.replace("│", " ").split())
+    assert text.count("look for it in your code") == text.count("FAILED") > 10
+
+
 @pytest.mark.parametrize("kit", [conformance, datasets, backbones])
 def test_every_check_has_a_remedy(kit: ModuleType) -> None:
     kind = {conformance: "methods", datasets: "datasets", backbones: "backbones"}[kit]

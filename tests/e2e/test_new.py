@@ -11,6 +11,7 @@ from PIL import Image
 
 from tests.conftest import TOY, Invoke
 from tests.fresh_venv import FreshVenv
+from tta_bench.cli import demo
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("method", "dataset", "backbone")
@@ -50,7 +51,8 @@ def test_a_loose_file_keeps_the_rules(kind: str, invoke: Invoke, working_folder:
 def test_the_new_method_runs_beside_others(invoke: Invoke, working_folder: Path) -> None:
     written = invoke("new", "method", "mine", "--file")
     toy = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0")
-    run = (*written.out.splitlines()[-1].split()[1:], *toy)
+    run = (*written.out.splitlines()[-2].split()[1:], *toy)
+    assert run[run.index("--limit") + 1] == str(demo.IMAGES)
     result = invoke(*run, "--set", "mine.strength=0.2")
     assert result.code == 0, result.err
     assert "mine on toy with toyclip" in result.out

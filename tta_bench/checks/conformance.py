@@ -251,8 +251,9 @@ def _memory(make: Make) -> str:
 def _fields_are_data(make: Make) -> str:
     from tta_bench.runs.hyperparameters import values_of
 
+    method = make()
     try:
-        json.dumps(values_of(make()))
+        json.dumps(values_of(method))
     except TypeError as error:
         return f"hyper-parameters must be plain data: {error}"
     return ""

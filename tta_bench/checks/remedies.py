@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+ANY_CHECK = "most checks end in this error, so look for it in your code and not in what is checked"
 WELL_FORMED = "return finite logits [C] or [B, C] from step and [N, C] from finish"
 
 METHODS = {

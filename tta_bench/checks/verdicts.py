@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from tta_bench.checks.remedies import REMEDIES
+from tta_bench.checks.remedies import ANY_CHECK, REMEDIES
 from tta_bench.system.code import own_line
 
 Subject = TypeVar("Subject")
@@ -48,6 +48,7 @@ class Examination:
 
     def judge(self, checks: Checks[Subject], subject: Subject, cls: type) -> None:
         """A verdict for each check of `subject`, whatever the code of `cls` raises meanwhile."""
+        raised: list[str] = []
         for name, check in checks.items():
             try:
                 reason = check(subject)
@@ -58,10 +59,13 @@ class Examination:
                 raise
             except BaseException as error:  # a plugin may raise anything, SystemExit included: a verdict on it
                 reason = blame(error, cls)
+                raised.append(reason)
             if reason:
                 self.fail(name, reason)
             else:
                 self.verdicts.append(Verdict(name, True))
+        everywhere = {reason for reason in raised if raised.count(reason) > len(checks) // 2}
+        self.verdicts = [replace(v, remedy=ANY_CHECK) if v.reason in everywhere else v for v in self.verdicts]
 
     def fail(self, check: str, reason: str) -> None:
         kind = self.name.partition(".")[0]

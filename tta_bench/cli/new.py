@@ -38,5 +38,5 @@ def new(
         written, steps = f"{name}/: {', '.join(files)}", [install, plugin.check_command(), plugin.run_command()]
     print(f"wrote {written}")
     print("It works as it is. Change it, and go on with:")
-    for step in steps:
+    for step in [*steps, "ttabench leaderboard"]:
         print(f"  {step}")

@@ -31,7 +31,7 @@ CHECK = {
     "backbones": "ttabench check {target} --random-weights",
 }
 RUN = {
-    "methods": "ttabench run --method clip,{name}{plugin}",
+    "methods": "ttabench run --method clip,regions,{name}{plugin} --limit 300",  # as the demo: they share a table
     "datasets": "ttabench run --method clip,regions --dataset {name} --backbone vit-b16 --data-root DIR{plugin}",
     "backbones": "ttabench run --method clip --backbone {name} --random-weights{plugin}",
 }
