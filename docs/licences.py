@@ -15,6 +15,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "licences.md"
@@ -87,7 +88,7 @@ def plain(name: str) -> str:
 def licence(name: str) -> str:
     """In the package's own words; empty if it is not installed here."""
     try:
-        said = importlib.metadata.metadata(name)
+        said: Any = importlib.metadata.metadata(name)  # an email.Message, which its type does not say
     except importlib.metadata.PackageNotFoundError:
         return ""
     classifiers = [c.rpartition(" :: ")[2] for c in said.get_all("Classifier") or [] if c.startswith("License :: ")]
