@@ -6,6 +6,8 @@
 # make lint         style, types, who imports whom, and whether README and docs still show what is so
 # make readme       runs the commands of README and docs and puts their output below them; pages that follow from the code
 # make docs         builds the site of docs/ into build/site, and fails at a broken link
+# make licences     lists the licences of the dependencies in docs/licences.md
+# make audit        asks pip-audit for known holes in the versions of constraints.txt (needs a network)
 # make results      checks the committed runs of results/ and writes their table
 # make figures      draws the figures of README and docs, of results/ and of the embedded default
 # make results-run  runs the embedded default for five seeds and adds it to results/
@@ -13,14 +15,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow test-cluster latex lint readme docs results figures results-run clean
+.PHONY: demo test test-slow test-cluster latex lint readme docs licences audit results figures results-run clean
 
-# Every method that needs nothing but features; half of the images, to stay below a minute on two cores.
-LIMIT ?= 300
-METHODS = clip,regions,tda,boostadapter,dmn,dpe,reta,purf
 demo: $(VENV)/.installed
-	$(BIN)/ttabench run --method $(METHODS) --dataset scenes --backbone tiny --limit $(LIMIT)
-	$(BIN)/ttabench leaderboard --dataset scenes --backbone tiny
+	$(BIN)/ttabench demo $(if $(LIMIT),--limit $(LIMIT))
 
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n 2 --dist loadfile
@@ -45,6 +43,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/python docs/refresh.py --check
 	$(BIN)/python docs/reliability.py --check
 	for page in $(GENERATED); do $(BIN)/python -m docs.$$page --check || exit 1; done
+	$(BIN)/python docs/licences.py --check
 	$(BIN)/python results/refresh.py --check
 
 # A method's page quotes what `closeness` computes.
@@ -60,6 +59,20 @@ docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo build/site/index.html
 
+licences: $(VENV)/.installed-dev
+	$(BIN)/python docs/licences.py
+
+# In an environment of its own: the tool's dependencies are not ours. What is audited are the versions that we pin.
+# Strict: of a package that it can't ask about, pip-audit would say that no hole is known.
+AUDIT = build/audit
+audit:
+	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && \
+	    $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip-audit; } || \
+	    { rm -rf $(AUDIT); echo "make audit: pip-audit can't be installed here: nothing was audited" >&2; exit 1; }
+	@$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt || { \
+	    echo "make audit: failed. It found holes, if a table names them; otherwise it could not ask about every" >&2; \
+	    echo "package (no network, or an index without its database), and nothing is known of any" >&2; exit 1; }
+
 results: $(VENV)/.installed-dev
 	$(BIN)/python results/refresh.py
 
@@ -74,7 +87,7 @@ figures: $(VENV)/.installed-dev
 # added; what is done there already is skipped.
 SEEDS ?= 0-4
 PROMPT_METHODS = tpt,mltta
-FEATURE_METHODS = $(METHODS),views,zero,mta,zregions,bca,bcp,dota,sparc
+FEATURE_METHODS = clip,regions,tda,boostadapter,dmn,dpe,reta,purf,views,zero,mta,zregions,bca,bcp,dota,sparc
 results-run: $(VENV)/.installed-dev
 	$(BIN)/ttabench run --method $(FEATURE_METHODS),$(PROMPT_METHODS) --dataset scenes --backbone tiny --seed $(SEEDS) \
 	    --jobs 2 --results build/results

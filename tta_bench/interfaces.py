@@ -347,6 +347,10 @@ class Method(ABC):
 
     def report(self, values: Mapping[str, float | Tensor]) -> None:
         """Diagnostics of this step; the runner keeps them in the run's folder."""
+        for key, value in values.items():  # here and not when they are taken: the author's own line is at hand
+            single = value.numel() == 1 if isinstance(value, Tensor) else hasattr(value, "__float__")
+            if not single:
+                raise TypeError(f"report({key!r}): a number is wanted, or a tensor of one, not {_kind(value)}")
         self.__dict__.setdefault("_report", {}).update(values)
 
     def take_report(self) -> dict[str, float]:
@@ -408,6 +412,10 @@ class _Copies:
             f"{where} is a {type(value).__name__}: state must be tensors, numbers, strings, lists, dicts or objects "
             "with a state_dict; what start() can make again belongs into an attribute with a leading underscore"
         )
+
+
+def _kind(value: object) -> str:
+    return f"one of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def storages(value: Any) -> Iterator[int]:

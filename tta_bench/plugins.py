@@ -210,9 +210,9 @@ class Registry:
         self._manager.register(module, name)
         try:
             self._manager.check_pending()  # a hook of a wrong name would otherwise be ignored in silence
-        except pluggy.PluginValidationError:
+        except pluggy.PluginValidationError as error:
             self._manager.unregister(module)  # or every later check would fail for this plugin's fault
-            raise
+            raise (_misnamed_hook(module) or error) from None
         self._loaded[name] = module
 
     def _offers(self, kind: Kind, module: ModuleType) -> list[Any]:
@@ -307,6 +307,17 @@ class Registry:
 
 def _labels(plugin: Plugin) -> set[str]:
     return {plugin.name, plugin.entry_point, plugin.distribution} - {""}
+
+
+def _misnamed_hook(module: ModuleType) -> NameError | None:
+    """A hook that nobody would call, with its line and the name that was probably meant."""
+    known = [f"ttabench_{kind}" for kind in KINDS]
+    for name, found in vars(module).items():
+        if hasattr(found, "ttabench_impl") and name not in known:
+            place = f"{Path(module.__file__ or '').name}, line {found.__code__.co_firstlineno}"
+            unknown = UnknownName("hook", name, known, f"There are {', '.join(known)}")
+            return NameError(f"{unknown} ({place})")
+    return None
 
 
 def _one_line(error: BaseException, file: str | Path | None) -> str:

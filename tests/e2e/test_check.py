@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rich.console import Console
 
 from tests.conftest import TOY, Invoke
+from tta_bench.checks import backbones, conformance, datasets
+from tta_bench.checks.remedies import REMEDIES
 
 TWO_KINDS = """
 from tests.toy_plugin import Toy
@@ -111,3 +114,55 @@ def test_reasons_are_whole_at_any_width(width: str, invoke: Invoke, monkeypatch:
 
 def _narrow(width: int) -> object:
     return functools.partial(Console, width=width)
+
+
+MISTAKES = """
+from dataclasses import dataclass
+import torch
+from tta_bench import hookimpl
+from tta_bench.interfaces import Method
+
+@dataclass
+class Careless(Method):
+    name = "careless"
+
+    def start(self, task):
+        self.task, self.all = task, getattr(self, "all", [])
+
+    def step(self, x):
+        self.all.append(x.image)
+        noise = torch.randn(len(self.task.text))
+        best = (self.task.text @ x.image).topk(2).values[1]
+        return (self.task.text @ x.image) - best + noise
+
+@hookimpl
+def ttabench_methods():
+    return [Careless]
+"""
+
+
+def test_what_fails_is_said_with_what_to_do_about_it(invoke: Invoke, tmp_path: Path) -> None:
+    file = tmp_path / "careless.py"
+    file.write_text(MISTAKES)
+    result = invoke("check", str(file))
+    assert result.code == 1
+    text = " ".join(result.out.replace("│", " ").split())
+    assert "differ. To mend it: draw from task.rng: torch.randn(n, generator=self.task.rng)" in text
+    assert "after 120. To mend it: bound what is kept" in text
+    assert "(careless.py, line 17). To mend it: a task may have a single class" in text
+    assert text.count("To mend it:") == text.count("FAILED")
+
+
+def test_an_error_that_every_check_meets_is_no_matter_of_the_checks(invoke: Invoke, tmp_path: Path) -> None:
+    file = tmp_path / "careless.py"
+    file.write_text(MISTAKES.replace("x.image", "x.picture"))
+    result = invoke("check", str(file))
+    text = " ".join(result.out.replace("│", " ").split())
+    assert text.count("look for it in your code") == text.count("FAILED") > 10
+
+
+@pytest.mark.parametrize("kit", [conformance, datasets, backbones])
+def test_every_check_has_a_remedy(kit: ModuleType) -> None:
+    kind = {conformance: "methods", datasets: "datasets", backbones: "backbones"}[kit]
+    before = {"methods": set(), "datasets": {"it opens", "it has images"}, "backbones": {"it loads"}}
+    assert set(REMEDIES[kind]) == {*kit.CHECKS, *before[kind]}

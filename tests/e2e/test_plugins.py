@@ -56,7 +56,7 @@ def test_names_are_read_without_importing(outsiders: Path) -> None:
     ("name", "reason"),
     [
         ("explodes", "SystemExit: no GPU found"),
-        ("typo", "PluginValidationError"),
+        ("typo", "(typo.py, line 2)"),
         ("empty", "'empty' but offers nothing"),
     ],
 )

@@ -21,7 +21,9 @@ def seconds(code: str) -> float:
     return best
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list", "methods"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["list", "methods"], ["--version"], ["new", "--help"]]
+)
 def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
     code = (
         f"import sys; sys.argv = ['ttabench', *{arguments!r}]\n"

@@ -1,24 +1,21 @@
-"""What is built is what is needed: the wheel, also by way of the sdist, holds the plugins and the embedded data."""
+"""What is built is what is needed: wheel and sdist hold everything, and work in an environment of their own."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.fresh_venv import FreshVenv
+
 ROOT = Path(__file__).parents[2]
 TRACKED = ("tta_bench", "methods", "datasets", "backbones")
-
-
-def pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    subprocess.run(command, check=True, timeout=600)
+BUILD = "import setuptools.build_meta as backend, sys; getattr(backend, sys.argv[1])(sys.argv[2])"
+LIMIT = ("--limit", "24")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -33,46 +30,41 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-@pytest.mark.slow
-def test_the_wheel_works_away_from_the_checkout(source: Path, tmp_path: Path) -> None:
-    pip("wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(source))
-    (wheel,) = tmp_path.glob("ttabench-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert "tta_bench/methods/tda.py" in names
-    assert "tta_bench/data/tiny.safetensors" in names
-    assert {name.split("/")[0] for name in names if not name.startswith("ttabench-")} == {"tta_bench"}
-    pip("install", "--no-deps", "--target", str(tmp_path / "site"), str(wheel))
-    code = "import sys, tta_bench; assert 'site' in tta_bench.__file__; from tta_bench.cli.main import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "TTABENCH_HOME": str(tmp_path / "home")}
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--method", "clip", "--limit", "4"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "clip on scenes with tiny" in done.stdout
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def built(request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    subprocess.run([sys.executable, "-c", BUILD, f"build_{request.param}", str(folder)], cwd=source, check=True)
+    (file,) = folder.iterdir()
+    return file
 
 
-@pytest.mark.slow
-def test_the_sdist_builds_the_same_wheel(source: Path, tmp_path: Path) -> None:
-    script = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
-    pip("install", "--target", str(tmp_path / "tools"), "setuptools>=77")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "tools")}
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=source, env=environment, check=True)
-    (sdist,) = tmp_path.glob("ttabench-*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
-    (unpacked,) = (tmp_path / "unpacked").iterdir()
-    pip("wheel", "--no-deps", "--wheel-dir", str(tmp_path / "wheels"), str(unpacked))
-    (wheel,) = (tmp_path / "wheels").glob("ttabench-*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    for file in (
-        "methods/tda.py",
-        "datasets/scenes.py",
-        "backbones/tiny.py",
-        "data/tiny.json",
-        "data/tiny.safetensors",
-    ):
-        assert f"tta_bench/{file}" in names
+def package_files() -> set[str]:
+    """Everything below the package in the checkout, by its name in the package."""
+    files = (file for folder in TRACKED for file in (ROOT / folder).rglob("*") if file.is_file())
+    kept = {file.relative_to(ROOT).as_posix() for file in files if "__pycache__" not in file.parts}
+    return {name if name.startswith("tta_bench/") else f"tta_bench/{name}" for name in kept}
+
+
+def test_it_works_in_an_environment_of_its_own(built: Path, tmp_path: Path) -> None:
+    environment = FreshVenv.make(tmp_path / "venv")
+    environment.pip_install("--no-compile", str(built))
+    installed = environment.site_packages
+    here = {file.relative_to(installed).as_posix() for file in (installed / "tta_bench").rglob("*") if file.is_file()}
+    assert here == package_files()
+    (metadata,) = installed.glob("*.dist-info")
+    assert (metadata / "licenses" / "LICENSE").is_file()
+
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def ttabench(*arguments: str) -> str:
+        return environment.call("ttabench", *arguments, cwd=work, TTABENCH_HOME=str(tmp_path / "home"), COLUMNS="100")
+
+    imported = environment.call("python", "-c", "import tta_bench; print(tta_bench.__file__)", cwd=work)
+    assert imported.startswith(str(installed))
+    assert "purf" in ttabench("list", "methods")
+    assert "Three commands to try next:" in ttabench("demo", *LIMIT)
+    assert ttabench("leaderboard", "--format", "html").startswith("<!doctype html>")
+    assert "purf:table" in ttabench("published", "list")
+    assert "ttabench check mine.py" in ttabench("new", "method", "mine", "--file")
+    assert "FAILED" not in ttabench("check", "mine.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -58,6 +59,30 @@ def test_what_the_pinned_packages_need_is_pinned_too() -> None:
 )
 def test_only_versions_of_open_clip_that_work_are_allowed(version: str, fits: bool) -> None:
     assert (version in required("open-clip-torch").specifier) == fits
+
+
+def test_the_page_of_licences_names_every_package() -> None:
+    rows = re.findall(
+        r"^\| ([\w.-]+) \| ([^|]+) \| [^|]+ \|$", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE
+    )
+    uses = {canonicalize_name(name): use for name, use in rows}
+    assert set(uses) == {"package", *PINNED}
+    for requirement in map(Requirement, PROJECT["dependencies"]):
+        assert uses[canonicalize_name(requirement.name)] == "ttabench"
+
+
+def test_a_package_that_is_not_installed_keeps_its_licence(monkeypatch: pytest.MonkeyPatch) -> None:
+    licences = runpy.run_path(str(ROOT / "docs" / "licences.py"))
+    page = licences["page"]({"numpy": "of before", "pytest": "of before"})
+    assert "| pytest | `[dev]` | MIT |" in page
+
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "metadata", missing)
+    page = licences["page"]({"numpy": "of before"})
+    assert "| numpy | ttabench | of before |" in page
+    assert "| pytest | `[dev]` | not looked up" in page
 
 
 def test_the_build_follows_both_files() -> None:

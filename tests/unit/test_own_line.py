@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from tta_bench.errors import PluginError
-from tta_bench.system.code import own_line
+from tta_bench.system.code import author_line, own_line
+from tta_bench.system.described import LIBRARIES
 from tta_bench.system.text import counted
 
 
@@ -53,6 +55,17 @@ def test_a_symlink_leads_to_the_same_file(tmp_path: Path) -> None:
     link = tmp_path / "link.py"
     link.symlink_to(__file__)
     assert own_line(caught(helper), link).startswith("link.py, line ")
+
+
+def test_a_plugin_that_is_installed_among_the_libraries_has_lines_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = compile("def fails():\n    return {}['no']\n", f"{LIBRARIES[0]}/birds/reader.py", "exec")
+    module: dict[str, Any] = {"__name__": "birds.reader"}
+    exec(code, module)
+    error = caught(module["fails"])
+    assert author_line(error).startswith("test_own_line.py, line ")  # where it was called: libraries are nobody's own
+    entry = EntryPoint("datasets.birds", "birds.reader", "ttabench")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
+    assert author_line(error) == "reader.py, line 2"
 
 
 def test_counted() -> None:

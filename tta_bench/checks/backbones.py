@@ -18,7 +18,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from tta_bench.checks.verdicts import CannotTell, Checks, Examination, Verdict, blame
+from tta_bench.checks.verdicts import CannotTell, Checks, Examination, blame
 from tta_bench.errors import TTABenchError, UsageError, WeightsMissing
 from tta_bench.interfaces import Backbone, BackboneExtras, Preprocess, PromptTunable
 
@@ -129,7 +129,7 @@ def _batches(loaded: Loaded) -> str:
     for i in range(len(pixels)):
         off = float((backbone.encode_images(pixels[i : i + 1])[0] - images[i]).abs().max())
         if not off <= TOLERANCE:
-            return f"an image's features change by {off:.2g} when it is encoded alone: is the model in eval mode?"
+            return f"an image's features change by {off:.2g} when it is encoded alone"
     for i, text in enumerate(TEXTS):
         off = float((backbone.encode_texts([text])[0] - texts[i]).abs().max())
         if not off <= TOLERANCE:
@@ -316,7 +316,7 @@ def examine(cls: type[Backbone], weights: Path | None = None, random_weights: bo
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        examination.verdicts.append(Verdict("it loads", False, blame(error, cls)))
+        examination.fail("it loads", blame(error, cls))
         return examination
     examination.judge(CHECKS, loaded, cls)
     return examination

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFile
 
-from tta_bench.checks.verdicts import CannotTell, Checks, Examination, Verdict, blame
+from tta_bench.checks.verdicts import CannotTell, Checks, Examination, blame
 from tta_bench.errors import BadData, DataMissing, UsageError
 from tta_bench.interfaces import Dataset, DatasetExtras, Sample
 from tta_bench.system.text import counted
@@ -182,7 +182,7 @@ def _same_again(opened: Opened) -> str:
     for i, sample in enumerate(opened.samples):
         for other, where in ((opened.dataset[i], "indexed again"), (again[i], "opened again")):
             if other.id != sample.id:
-                return f"{where}, image {i} is '{other.id}' and not '{sample.id}': sort what a folder lists"
+                return f"{where}, image {i} is '{other.id}' and not '{sample.id}'"
             if not np.array_equal(other.labels, sample.labels):
                 return f"{where}, image {i} ('{sample.id}') has other labels"
     return ""
@@ -270,11 +270,11 @@ def examine(cls: type[Dataset], root: Path, variant: str = "default") -> Examina
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        examination.verdicts.append(Verdict("it opens", False, blame(error, cls)))
+        examination.fail("it opens", blame(error, cls))
         return examination
     examination.remark = f"{counted(count, 'image')}, {counted(classes, 'class')}"
     if not count:
-        examination.verdicts.append(Verdict("it has images", False, "there is nothing to measure"))
+        examination.fail("it has images", "there is nothing to measure")
         return examination
     examination.judge(CHECKS, opened, cls)
     if examination.passed:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from tta_bench.checks.remedies import ANY_CHECK, REMEDIES
 from tta_bench.system.code import own_line
 
 Subject = TypeVar("Subject")
@@ -24,6 +25,7 @@ class Verdict:
     passed: bool
     reason: str = ""
     skipped: bool = False  # it does not apply, so it counts against nobody
+    remedy: str = ""  # what to do about it, where it failed
 
 
 @dataclass
@@ -39,19 +41,35 @@ class Examination:
     def passed(self) -> bool:
         return all(verdict.passed for verdict in self.verdicts)
 
+    @property
+    def complaints(self) -> list[str]:
+        """A line for each check that failed: which, why, and how to mend it. A plugin's own test compares it to []."""
+        return [f"{v.check}: {v.reason}. To mend it: {v.remedy}" for v in self.verdicts if not v.passed]
+
     def judge(self, checks: Checks[Subject], subject: Subject, cls: type) -> None:
         """A verdict for each check of `subject`, whatever the code of `cls` raises meanwhile."""
+        raised: list[str] = []
         for name, check in checks.items():
             try:
                 reason = check(subject)
-                verdict = Verdict(name, not reason, reason)
             except CannotTell as error:
-                verdict = Verdict(name, True, str(error), skipped=True)
+                self.verdicts.append(Verdict(name, True, str(error), skipped=True))
+                continue
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a plugin may raise anything, SystemExit included: a verdict on it
-                verdict = Verdict(name, False, blame(error, cls))
-            self.verdicts.append(verdict)
+                reason = blame(error, cls)
+                raised.append(reason)
+            if reason:
+                self.fail(name, reason)
+            else:
+                self.verdicts.append(Verdict(name, True))
+        everywhere = {reason for reason in raised if raised.count(reason) > len(checks) // 2}
+        self.verdicts = [replace(v, remedy=ANY_CHECK) if v.reason in everywhere else v for v in self.verdicts]
+
+    def fail(self, check: str, reason: str) -> None:
+        kind = self.name.partition(".")[0]
+        self.verdicts.append(Verdict(check, False, reason, remedy=REMEDIES[kind][check]))
 
 
 def blame(error: BaseException, cls: type) -> str:

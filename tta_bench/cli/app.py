@@ -18,7 +18,9 @@ from tta_bench.cli import (
     check,
     compare,
     data,
+    demo,
     leaderboard,
+    new,
     pack,
     plot,
     published,
@@ -46,6 +48,7 @@ app = typer.Typer(
     context_settings=HELP_NAMES,
 )
 COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo.demo,
     "run": run.run,
     "suite": suite.suite,
     "reproduce": reproduce.reproduce,
@@ -61,6 +64,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "check": check.check,
     "doctor": check.doctor,
     "preview": check.preview,
+    "new": new.new,
 }
 for name, function in COMMANDS.items():
     app.command(name, cls=Command)(function)

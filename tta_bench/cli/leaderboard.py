@@ -101,6 +101,13 @@ def leaderboard(
         write_atomically(output, board.text(format_, FILE_WIDTH).encode(errors="backslashreplace"))
 
 
+def show_board(runs: list[RunRecord]) -> None:
+    """The leaderboard of these runs alone, as `ttabench leaderboard` prints it."""
+    from tta_bench.report.board import Wanted
+
+    _Text(runs, Wanted(baseline=CLIP), fast=False).print("console")
+
+
 def show_grid(runs: list[RunRecord]) -> None:
     """The table that a grid ends with: compact, and without statistics, which would keep the user waiting."""
     from tta_bench.report.board import Wanted

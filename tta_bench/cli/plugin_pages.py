@@ -97,10 +97,16 @@ def print_examination(found: Examination) -> None:
     if explained:
         table.add_column("why", overflow="fold")
     for verdict in found.verdicts:
-        table.add_row(Text(verdict.check), _word(verdict), *([Text(verdict.reason)] if explained else []))
+        table.add_row(Text(verdict.check), _word(verdict), *([_why(verdict)] if explained else []))
     console.print(table)
     for note in found.notes:
         console.print(Text(f"note: {note}"))
+
+
+def _why(verdict: Verdict) -> Text:
+    if not verdict.remedy:
+        return Text(verdict.reason)
+    return Text(f"{verdict.reason}. To mend it: ").append(verdict.remedy, style="bold")
 
 
 def _word(verdict: Verdict) -> Text:

@@ -44,9 +44,23 @@ def author_line(error: BaseException) -> str:
     """The innermost line of an error in a file of a user's own: "my_dataset.py, line 17"; "" if it never was there."""
     package = Path(__file__).parent.parent
     ours = [str((package / folder).resolve()) for folder in (".", "methods", "datasets", "backbones")]  # maybe links
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [(file, line) for file, line in frames if not str(Path(file).resolve()).startswith((*ours, *LIBRARIES))]
-    return f"{Path(own[-1][0]).name}, line {own[-1][1]}" if own else ""
+    installed = _plugin_packages()
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = Path(frame.f_code.co_filename).resolve()
+        outside = not str(file).startswith((*ours, *LIBRARIES))
+        if outside or str(frame.f_globals.get("__name__")).partition(".")[0] in installed:
+            place = f"{file.name}, line {line}"
+    return place
+
+
+def _plugin_packages() -> set[str]:
+    """Packages of others that offer plugins: theirs is an author's own code, although it lies among the libraries."""
+    try:
+        entries = importlib.metadata.entry_points(group=BUILT_IN)
+    except Exception:  # some other distribution's file is malformed: the registry has said so
+        return set()
+    return {entry.module.partition(".")[0] for entry in entries} - {OURS}
 
 
 @contextmanager

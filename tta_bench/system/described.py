@@ -19,12 +19,15 @@ import sysconfig
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from tta_bench.system.sources import built_in_source, counts
 
-LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+# An environment may see the packages of another one (--system-site-packages, a user's own): libraries as well.
+SEEN = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+LIBRARIES = tuple({*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), *SEEN})
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 # They hold nothing that a number could depend on, and most can't be looked into.
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
