@@ -44,7 +44,7 @@ def main(images: int) -> None:
     blocks = [range(i, i + 1) for i in range(images)]
     rendering = Rendering(dataset, blocks, recipe, SEED, backbone.preprocess)
     encoder = Encoder(backbone, options.batch_size, Silent())
-    rendered = list(rendering.from_here(0))
+    rendered = list(rendering.from_here(range(images)))
 
     def encode(workers: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +53,7 @@ def main(images: int) -> None:
             views.ensure(range(images), Silent())
 
     parts: dict[str, Callable[[], object]] = {
-        "views alone": lambda: [None for _ in rendering.from_here(0)],
+        "views alone": lambda: [None for _ in rendering.from_here(range(images))],
         "encoder alone": lambda: [encoder(pixels) for pixels in rendered],
         "no worker": lambda: encode(0),
         f"{WORKERS} workers": lambda: encode(WORKERS),

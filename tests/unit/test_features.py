@@ -27,6 +27,7 @@ def entry(root: Path, dtype: FeatureType = "float16", batch_size: int = 12) -> E
 def fill(target: Entry, blocks: list[int]) -> None:
     with target.writing() as writer:
         for block in blocks:
+            writer.claim([block])
             images = target.images_of(block)
             writer.write(block, features()[images.start : images.stop])
 
