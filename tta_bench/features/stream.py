@@ -23,6 +23,8 @@ from tta_bench.system.text import counted
 from tta_bench.views import Original
 
 Mailbox: TypeAlias = SimpleQueue[Any]
+Labels: TypeAlias = np.ndarray[Any, np.dtype[np.int8]]
+SAMPLES_AT_ONCE = 1024
 TOO_LATE = "pixels can be had only while their image is the present one"
 
 
@@ -31,7 +33,7 @@ class Stream:
     """Test images in order, and their ground truth beside them."""
 
     ids: list[str]  # in stream order
-    labels: np.ndarray[Any, np.dtype[np.int8]]  # [N, C], in stream order
+    labels: Labels  # [N, C], in stream order
     indices: list[int]  # the images' places in the dataset
     domains: list[str] | None = None  # of each image, in stream order, where the dataset declares them
     single_label: bool = False  # every image of the whole dataset has exactly one label
@@ -40,13 +42,11 @@ class Stream:
     def of(cls, dataset: Dataset, order: str, seed: int, limit: int | None) -> Stream:
         if len(dataset) == 0:
             raise UsageError(f"dataset {dataset.name} has no images")
-        samples = [dataset[i] for i in range(len(dataset))]  # lazy: nothing is decoded here
-        ids = [sample.id for sample in samples]
+        ids, labels = _ids_and_labels(dataset)
         if len(set(ids)) < len(ids):
             raise UsageError(
                 f"dataset {dataset.name} has two images of one id; views are drawn by id, so it must be unique"
             )
-        labels = _labels_of(dataset, samples)
         domains = DatasetExtras.of(dataset).domains
         indices = stream_order(ids, order, seed, labels, domains)[:limit]
         in_order = None if domains is None else [domains[i] for i in indices]
@@ -56,8 +56,21 @@ class Stream:
         return len(self.indices)
 
 
-def _labels_of(dataset: Dataset, samples: Sequence[Sample]) -> np.ndarray[Any, np.dtype[np.int8]]:
-    """[N, C], checked all at once: image by image the check takes as long as a cheap method's steps."""
+def _ids_and_labels(dataset: Dataset) -> tuple[list[str], Labels]:
+    """Of all images, [N] and [N, C]. A few are looked at together: image by image the check of the labels takes as long
+    as a cheap method's steps, and a sample takes far more memory than its labels."""
+    ids: list[str] = []
+    labels: list[Labels] = []
+    for first in range(0, len(dataset), SAMPLES_AT_ONCE):
+        some = range(first, min(first + SAMPLES_AT_ONCE, len(dataset)))
+        samples = [dataset[i] for i in some]  # lazy: nothing is decoded here
+        ids += [sample.id for sample in samples]
+        labels.append(_labels_of(dataset, samples))
+    return ids, np.concatenate(labels)
+
+
+def _labels_of(dataset: Dataset, samples: Sequence[Sample]) -> Labels:
+    """[n, C], checked."""
     wanted = (len(dataset.class_names),)
     odd = next((i for i, sample in enumerate(samples) if sample.labels.shape != wanted), None)
     if odd is None:
