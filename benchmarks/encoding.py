@@ -69,4 +69,4 @@ def main(images: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else 48)
+    main(int(sys.argv[1]) if sys.argv[1:] else 96)

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -37,7 +38,7 @@ TURNS = 12  # pairs of processes
 REPEATS = 9  # the best of, in each process
 
 
-def make_pack(file: Path) -> Path:
+def make_pack(file: Path, methods: Sequence[str] = METHODS) -> Path:
     """Random unit features around random prototypes, with the views and regions that the built-ins ask for."""
     rng = torch.Generator().manual_seed(0)
     text = normalize(torch.randn(CLASSES, 1, DIM, generator=rng), dim=-1)
@@ -46,10 +47,10 @@ def make_pack(file: Path) -> Path:
     def around(count: int) -> torch.Tensor:
         return normalize(centres + 0.05 * torch.randn(IMAGES, count, DIM, generator=rng), dim=-1)
 
-    names = {role: recipe.name for name in METHODS for role, recipe in get_method(name)().recipes.items()}
+    names = {recipe.name: role for name in methods for role, recipe in get_method(name)().recipes.items()}
     tensors = {"image": around(1)[:, 0].contiguous(), "text/photo": text}
     tensors["labels"] = (torch.rand(IMAGES, CLASSES, generator=rng) < 0.05).to(torch.int8)
-    tensors |= {f"views/{name}": around(VIEWS if role == "views" else REGIONS) for role, name in names.items()}
+    tensors |= {f"views/{name}": around(VIEWS if role == "views" else REGIONS) for name, role in names.items()}
     metadata = {"ttabench_pack": "1", "dataset": "synthetic", "backbone": "random", "logit_scale": "100"}
     metadata["ids"] = json.dumps([f"{i:05}" for i in range(IMAGES)])
     metadata["class_names"] = json.dumps([f"class {c}" for c in range(CLASSES)])

@@ -55,10 +55,10 @@ class Pack:
         """Raises `BadData` for a file that is not a sound pack; its features are not looked at."""
         self.file = file
         self._tensors = _open(file)
+        self._maps: dict[str, Tensor] = {}
         self._metadata: dict[str, str] = self._tensors.metadata() or {}
         names: list[str] = self._tensors.keys()
-        self._slices = {name: self._tensors.get_slice(name) for name in names}
-        self.shapes: dict[str, tuple[int, ...]] = {name: tuple(s.get_shape()) for name, s in self._slices.items()}
+        self.shapes: dict[str, tuple[int, ...]] = {n: tuple(self._tensors.get_slice(n).get_shape()) for n in names}
         faults = [*_metadata_faults(self._metadata), *_missing_tensors(self.shapes)]
         if not faults:
             self._read_metadata()
@@ -97,11 +97,12 @@ class Pack:
 
     def image(self, index: int) -> Tensor:
         """The original image's unit-norm features, [1, D]."""
-        return self._unit(self._slices["image"][index : index + 1], f"image, row {index}")
+        return self._unit(self._mapped("image")[index : index + 1], "image", index)
 
     def views(self, recipe: str, index: int) -> Tensor:
         """Unit-norm features of the image's views, [V, D]."""
-        return self._unit(self._slices[f"views/{recipe}"][index], f"views/{recipe}, row {index}")
+        name = f"views/{recipe}"
+        return self._unit(self._mapped(name)[index], name, index)
 
     def text(self, prompt: str) -> Tensor:
         """The prompt's text bank, [C, P, D]. In float32 it is what the text encoder gave, bit for bit."""
@@ -111,13 +112,23 @@ class Pack:
         unit = self._unit(bank, f"text/{prompt}")
         return bank if bank.dtype == torch.float32 else unit
 
-    def _unit(self, features: Tensor, where: str) -> Tensor:
-        """As float32 and of length 1. Raises `BadData` for features that were not, which would give a wrong number."""
-        features = features.float()
-        lengths: Tensor = torch.linalg.vector_norm(features, dim=-1, keepdim=True)
-        if not (lengths - 1).abs().max().item() <= NORM_TOLERANCE:  # nor is a nan
+    def _mapped(self, name: str) -> Tensor:
+        """The tensor where it lies in the file, which is read where it is touched: a slice of safetensors' own takes
+        longer to make than a row to read."""
+        if name not in self._maps:
+            self._maps[name] = self._tensors.get_tensor(name)
+        return self._maps[name]
+
+    def _unit(self, features: Tensor, name: str, row: int | None = None) -> Tensor:
+        """A copy as float32 and of length 1. Raises `BadData` for features that were not, which would give a wrong
+        number."""
+        unit = features.to(torch.float32, copy=True)
+        lengths: Tensor = torch.linalg.vector_norm(unit, dim=-1, keepdim=True)
+        # numpy takes half of torch's time for a few numbers
+        if not np.abs(lengths.numpy() - 1).max() <= NORM_TOLERANCE:  # nor is a nan
+            where = name if row is None else f"{name}, row {row}"
             raise BadData(f"{self.file}, {where}: the length is not 1; see `ttabench pack verify`")
-        return features / lengths
+        return unit.div_(lengths)
 
     # ------------------------------------------------------------------------------------------------ recipes
 
