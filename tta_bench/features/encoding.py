@@ -139,3 +139,6 @@ class EncodedViews:
     def read(self, index: int) -> Tensor:
         """Unit-norm features [V, D] of image `index`."""
         return self.entry.read(index)
+
+    def expect(self, index: int) -> None:
+        self.entry.expect(index)

@@ -23,6 +23,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,15 @@ class Entry:
         rows = np.frombuffer(self._bytes(i * size, size), self.dtype).astype(np.float32)  # a copy
         return torch.nn.functional.normalize(torch.from_numpy(rows).view(views, dim), dim=-1)
 
+    def expect(self, i: int) -> None:
+        """Lets the system fetch image i before it is read: no readahead of its own guesses where a stream jumps."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        _, views, dim = self.shape
+        size = views * dim * self.dtype.itemsize
+        with suppress(OSError):  # whoever reads it is told
+            os.posix_fadvise(self._descriptor(), i * size, size, os.POSIX_FADV_WILLNEED)
+
     def stored(self) -> Iterator[bytes]:
         """All features as they are on disk, [N, V, D], block by block."""
         for block in range(-(-self.shape[0] // self.images_per_block)):
@@ -210,14 +220,17 @@ class Entry:
     def _bytes(self, offset: int, size: int) -> bytes:
         """Not through a memory map: a file that becomes shorter would end the process with SIGBUS."""
         try:
-            if self._file is None:
-                self._file = Descriptor(self.folder / "features.bin")
-            content = os.pread(self._file.number, size, offset)
+            content = os.pread(self._descriptor(), size, offset)
         except OSError as error:
             raise self._lost(error.strerror or str(error)) from error
         if len(content) != size:
             raise self._lost("the file is shorter than it was")
         return content
+
+    def _descriptor(self) -> int:
+        if self._file is None:
+            self._file = Descriptor(self.folder / "features.bin")
+        return self._file.number
 
     def _lost(self, reason: str) -> StoreError:
         self._verified.clear()

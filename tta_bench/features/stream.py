@@ -25,6 +25,7 @@ from tta_bench.views import Original
 Mailbox: TypeAlias = SimpleQueue[Any]
 Labels: TypeAlias = np.ndarray[Any, np.dtype[np.int8]]
 SAMPLES_AT_ONCE = 1024
+AHEAD = 16  # images whose features are on their way from the disk while a method is at the present one
 TOO_LATE = "pixels can be had only while their image is the present one"
 
 
@@ -156,8 +157,12 @@ def observations(
     device: str,
 ) -> Iterator[Observation]:
     """What the method sees, from position `start` on. Every tensor is a copy that it may do with as it likes."""
+    stored = (image, *views.values(), *reward)
     with PixelDesk(image, views, device) as desk:
         for position in range(start, len(stream)):
+            if position + AHEAD < len(stream):
+                for encoded in stored:
+                    encoded.expect(stream.indices[position + AHEAD])
             index = stream.indices[position]
             features: dict[str, Tensor] = {role: encoded.read(index).to(device) for role, encoded in views.items()}
             if reward:
