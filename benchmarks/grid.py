@@ -1,6 +1,6 @@
 """What a grid costs beside its methods' own steps: 8 methods x 5 seeds over a feature pack, in one process.
 
-    python benchmarks/grid.py [PACK]
+    python -m benchmarks.grid [PACK]
 
 The measure is a process that runs the whole grid, divided by the sum of the steps' own time plus one start: a process
 that does all but run (imports torch and the plugins, opens the pack, prepares each method's run). Without a PACK a
@@ -71,38 +71,35 @@ def start(pack: Path, home: Path) -> tuple[float, float]:
 def in_process(what: str, pack: Path) -> Cost:
     with tempfile.TemporaryDirectory(prefix="ttabench-grid-") as home:
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        command = [sys.executable, __file__, "--one", what, str(pack), home]
+        command = [sys.executable, "-m", "benchmarks.grid", "--one", what, str(pack.absolute()), home]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        root = Path(__file__).resolve().parent.parent
+        done = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Cost(wall, processor, *json.loads(done.stdout))
 
 
-def measure(pack: Path, rounds: int = ROUNDS) -> dict[str, float]:
-    """Medians over rounds in which the two processes take turns."""
-    pairs = [(in_process("start", pack), in_process("grid", pack)) for _ in range(rounds)]
-    median = statistics.median
-    return {
-        "start": median(s.processor for s, _ in pairs),
-        "steps": median(g.steps_processor for _, g in pairs),
-        "grid": median(g.processor for _, g in pairs),
-        "ratio": median(g.processor / (g.steps_processor + s.processor) for s, g in pairs),
-        "ratio, wall time": median(g.wall / (g.steps_wall + s.wall) for s, g in pairs),
-    }
-
-
-def main(pack: Path | None) -> None:
+def ratios(pack: Path | None = None) -> dict[str, float]:
+    """The grid as a multiple of its steps and one start, medians over rounds in which the two processes take turns."""
     with tempfile.TemporaryDirectory(prefix="ttabench-grid-") as folder:
         chosen = pack or make_pack(Path(folder) / "pack.safetensors", METHODS)
-        found = measure(chosen)
+        pairs = [(in_process("start", chosen), in_process("grid", chosen)) for _ in range(ROUNDS)]
+    median = statistics.median
     print(f"{len(METHODS)} methods x {len(SEEDS)} seeds over {'a synthetic pack' if pack is None else pack.name}")
-    for name, value in found.items():
-        print(f"{name:<24}{value:>8.2f}{'' if 'ratio' in name else ' s'}")
+    print(f"{'':<16}{'start':>8}{'steps':>8}{'grid':>8}{'ratio':>8}")
+    found: dict[str, float] = {}
+    for clock in ("processor", "wall"):
+        starts = [getattr(s, clock) for s, _ in pairs]
+        steps = [getattr(g, f"steps_{clock}") for _, g in pairs]
+        grids = [getattr(g, clock) for _, g in pairs]
+        found[f"{clock} time"] = ratio = median(g / (s + t) for g, s, t in zip(grids, starts, steps, strict=True))
+        print(f"{clock + ' time':<16}{median(starts):>8.2f}{median(steps):>8.2f}{median(grids):>8.2f}{ratio:>8.2f}")
+    return found
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
         print(json.dumps({"grid": grid, "start": start}[sys.argv[2]](Path(sys.argv[3]), Path(sys.argv[4]))))
     else:
-        main(Path(sys.argv[1]) if sys.argv[1:] else None)
+        ratios(*map(Path, sys.argv[1:]))

@@ -108,27 +108,23 @@ def in_process(method: str, images: int, home: Path) -> int:
     return int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def measure(methods: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Method -> peaks over few and over many images, from features that are there."""
-    peaks: dict[str, tuple[int, int]] = {}
+def ratios(methods: Sequence[str] = METHODS) -> dict[str, float]:
+    """Method -> its peak over many images as a multiple of that over few, from features that are there."""
+    found: dict[str, float] = {}
+    print(f"{'method':<10}{f'{FEW:,} images':>16}{f'{MANY:,} images':>16}{'ratio':>8}{'bytes an image':>16}")
     with tempfile.TemporaryDirectory(prefix="ttabench-memory-") as folder:
         for method in methods:
             few, many = (
                 [in_process(method, images, Path(folder)) for _ in range(2)][-1]  # the first has encoded
                 for images in (FEW, MANY)
             )
-            peaks[method] = few, many
-    return peaks
-
-
-def main(methods: list[str]) -> None:
-    print(f"{'method':<10}{f'{FEW:,} images':>16}{f'{MANY:,} images':>16}{'ratio':>8}")
-    for method, (few, many) in measure(methods or METHODS).items():
-        print(f"{method:<10}{few / 1e6:>13.1f} MB{many / 1e6:>13.1f} MB{many / few:>8.3f}")
+            found[method], growth = many / few, (many - few) / (MANY - FEW)
+            print(f"{method:<10}{few / 1e6:>13.1f} MB{many / 1e6:>13.1f} MB{found[method]:>8.3f}{growth:>16.0f}")
+    return found
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
         print(run(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])))
     else:
-        main(sys.argv[1:])
+        ratios(sys.argv[1:] or METHODS)

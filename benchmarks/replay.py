@@ -111,6 +111,21 @@ def compare(other: Path, methods: list[str], pack: Path, home: Path) -> None:
         print(f"{method:<12}{middle:>8.3f}  {low:.3f} to {high:.3f}", flush=True)
 
 
+def ratios(methods: Sequence[str] = METHODS) -> dict[str, float]:
+    """Method -> a run as a multiple of the method's bare steps."""
+    torch.set_num_threads(1)
+    found: dict[str, float] = {}
+    print(f"{'method':<12}{'µs per image':>14}{'bare steps':>12}{'ratio':>8}")
+    with tempfile.TemporaryDirectory(prefix="ttabench-replay-") as folder:
+        home = Path(folder)
+        pack = make_pack(home / "pack.safetensors")
+        for method in methods:
+            run, bare = run_seconds(method, pack, home), bare_seconds(method, pack)
+            found[method] = run / bare
+            print(f"{method:<12}{run / IMAGES * 1e6:>14.0f}{bare / IMAGES * 1e6:>12.0f}{run / bare:>8.2f}")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("methods", nargs="*")
@@ -122,16 +137,11 @@ def main() -> None:
     if asked.one:
         print(run_seconds(methods[0], *asked.one))
         return
-    with tempfile.TemporaryDirectory(prefix="ttabench-replay-") as folder:
-        home = Path(folder)
-        pack = make_pack(home / "pack.safetensors")
-        if asked.against:
-            compare(asked.against.resolve(), methods, pack, home)
-            return
-        print(f"{'method':<12}{'µs per image':>14}{'bare steps':>12}{'ratio':>8}")
-        for method in methods:
-            run, bare = run_seconds(method, pack, home), bare_seconds(method, pack)
-            print(f"{method:<12}{run / IMAGES * 1e6:>14.0f}{bare / IMAGES * 1e6:>12.0f}{run / bare:>8.2f}")
+    if asked.against:
+        with tempfile.TemporaryDirectory(prefix="ttabench-replay-") as folder:
+            compare(asked.against.resolve(), methods, make_pack(Path(folder) / "pack.safetensors"), Path(folder))
+        return
+    ratios(methods)
 
 
 if __name__ == "__main__":
