@@ -62,7 +62,9 @@ class Writer:
 
     def wait(self, block: int) -> None:
         """Returns when whoever encodes this block's range has done it, or died."""
-        entry_locks.wait_for(self.entry.folder, self.entry.range_of(block))
+        number = self.entry.range_of(block)
+        if number not in self._claims:  # what is our own would be waited for for ever
+            entry_locks.wait_for(self.entry.folder, number)
 
     def write(self, block: int, features: Tensor) -> None:
         """features [images, V, D] of the images of a block that is claimed."""
