@@ -2,6 +2,7 @@
 # make test         the test suite
 # make test-slow    what takes longer: many kill points, fresh virtual environments, the page in a browser
 # make test-cluster the grids on a real Slurm (apt-get install slurm-wlm munge) and a real Ray, workers killed in mid-work
+# make bench        every ratio of speed and memory, in some minutes; PACK=FILE runs its grid over that feature pack
 # make latex        installs what the slow tests compile LaTeX tables with (Debian and Ubuntu; needs root)
 # make lint         style, types, who imports whom, and whether README and docs still show what is so
 # make readme       runs the commands of README and docs and puts their output below them; pages that follow from the code
@@ -15,7 +16,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow test-cluster latex lint readme docs licences audit results figures results-run clean
+.PHONY: demo test test-slow test-cluster bench latex lint readme docs licences audit results figures results-run clean
 
 demo: $(VENV)/.installed
 	$(BIN)/ttabench demo $(if $(LIMIT),--limit $(LIMIT))
@@ -34,6 +35,10 @@ latex:
 test-cluster: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,slurm,ray]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/cluster
+
+# On a machine with nothing else to do. Writes benchmarks/results.json.
+bench: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.all $(PACK)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -37,14 +37,15 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def main(images: int) -> None:
+def ratios(images: int = 96) -> dict[str, float]:
+    """Encoding as a multiple of its halves, medians of the rounds; prints the rest."""
     torch.set_num_threads(1)
     dataset, backbone = get_dataset("scenes").open(Path()), get_backbone("tiny").load("cpu")
     recipe, options = AugMix(), EncodingOptions(workers=0)
     blocks = [range(i, i + 1) for i in range(images)]
     rendering = Rendering(dataset, blocks, recipe, SEED, backbone.preprocess)
     encoder = Encoder(backbone, options.batch_size, Silent())
-    rendered = list(rendering.from_here(0))
+    rendered = list(rendering.from_here(range(images)))
 
     def encode(workers: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +54,7 @@ def main(images: int) -> None:
             views.ensure(range(images), Silent())
 
     parts: dict[str, Callable[[], object]] = {
-        "views alone": lambda: [None for _ in rendering.from_here(0)],
+        "views alone": lambda: [None for _ in rendering.from_here(range(images))],
         "encoder alone": lambda: [encoder(pixels) for pixels in rendered],
         "no worker": lambda: encode(0),
         f"{WORKERS} workers": lambda: encode(WORKERS),
@@ -61,12 +62,16 @@ def main(images: int) -> None:
     rounds = [{name: seconds(work) for name, work in parts.items()} for _ in range(ROUNDS)]  # in turns
     print(f"{images} images of {recipe.name}, {os.cpu_count()} cores, medians of {ROUNDS} rounds")
     print(f"{'':<16}{'seconds':>9}{'of the sum':>12}{'of the larger':>15}")
+    found: dict[str, float] = {}
     for name in parts:
         halves = [(r["views alone"], r["encoder alone"]) for r in rounds]
         of_sum = statistics.median(r[name] / sum(h) for r, h in zip(rounds, halves, strict=True))
         of_larger = statistics.median(r[name] / max(h) for r, h in zip(rounds, halves, strict=True))
         print(f"{name:<16}{statistics.median(r[name] for r in rounds):>9.2f}{of_sum:>12.2f}{of_larger:>15.2f}")
+        if not name.endswith("alone"):
+            found |= {f"{name}, of the sum": of_sum, f"{name}, of the larger": of_larger}
+    return found
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else 48)
+    ratios(*map(int, sys.argv[1:]))

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -37,7 +38,7 @@ TURNS = 12  # pairs of processes
 REPEATS = 9  # the best of, in each process
 
 
-def make_pack(file: Path) -> Path:
+def make_pack(file: Path, methods: Sequence[str] = METHODS) -> Path:
     """Random unit features around random prototypes, with the views and regions that the built-ins ask for."""
     rng = torch.Generator().manual_seed(0)
     text = normalize(torch.randn(CLASSES, 1, DIM, generator=rng), dim=-1)
@@ -46,10 +47,10 @@ def make_pack(file: Path) -> Path:
     def around(count: int) -> torch.Tensor:
         return normalize(centres + 0.05 * torch.randn(IMAGES, count, DIM, generator=rng), dim=-1)
 
-    names = {role: recipe.name for name in METHODS for role, recipe in get_method(name)().recipes.items()}
+    names = {recipe.name: role for name in methods for role, recipe in get_method(name)().recipes.items()}
     tensors = {"image": around(1)[:, 0].contiguous(), "text/photo": text}
     tensors["labels"] = (torch.rand(IMAGES, CLASSES, generator=rng) < 0.05).to(torch.int8)
-    tensors |= {f"views/{name}": around(VIEWS if role == "views" else REGIONS) for role, name in names.items()}
+    tensors |= {f"views/{name}": around(VIEWS if role == "views" else REGIONS) for name, role in names.items()}
     metadata = {"ttabench_pack": "1", "dataset": "synthetic", "backbone": "random", "logit_scale": "100"}
     metadata["ids"] = json.dumps([f"{i:05}" for i in range(IMAGES)])
     metadata["class_names"] = json.dumps([f"class {c}" for c in range(CLASSES)])
@@ -110,6 +111,21 @@ def compare(other: Path, methods: list[str], pack: Path, home: Path) -> None:
         print(f"{method:<12}{middle:>8.3f}  {low:.3f} to {high:.3f}", flush=True)
 
 
+def ratios(methods: Sequence[str] = METHODS) -> dict[str, float]:
+    """Method -> a run as a multiple of the method's bare steps."""
+    torch.set_num_threads(1)
+    found: dict[str, float] = {}
+    print(f"{'method':<12}{'µs per image':>14}{'bare steps':>12}{'ratio':>8}")
+    with tempfile.TemporaryDirectory(prefix="ttabench-replay-") as folder:
+        home = Path(folder)
+        pack = make_pack(home / "pack.safetensors")
+        for method in methods:
+            run, bare = run_seconds(method, pack, home), bare_seconds(method, pack)
+            found[method] = run / bare
+            print(f"{method:<12}{run / IMAGES * 1e6:>14.0f}{bare / IMAGES * 1e6:>12.0f}{run / bare:>8.2f}")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("methods", nargs="*")
@@ -121,16 +137,11 @@ def main() -> None:
     if asked.one:
         print(run_seconds(methods[0], *asked.one))
         return
-    with tempfile.TemporaryDirectory(prefix="ttabench-replay-") as folder:
-        home = Path(folder)
-        pack = make_pack(home / "pack.safetensors")
-        if asked.against:
-            compare(asked.against.resolve(), methods, pack, home)
-            return
-        print(f"{'method':<12}{'µs per image':>14}{'bare steps':>12}{'ratio':>8}")
-        for method in methods:
-            run, bare = run_seconds(method, pack, home), bare_seconds(method, pack)
-            print(f"{method:<12}{run / IMAGES * 1e6:>14.0f}{bare / IMAGES * 1e6:>12.0f}{run / bare:>8.2f}")
+    if asked.against:
+        with tempfile.TemporaryDirectory(prefix="ttabench-replay-") as folder:
+            compare(asked.against.resolve(), methods, make_pack(Path(folder) / "pack.safetensors"), Path(folder))
+        return
+    ratios(methods)
 
 
 if __name__ == "__main__":

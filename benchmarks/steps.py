@@ -83,7 +83,8 @@ def feature_level_methods(names: list[str]) -> Iterator[type[Method]]:
             yield method
 
 
-def main(names: list[str]) -> None:
+def ratios(names: Sequence[str] = ()) -> dict[str, float]:
+    """Method -> its step as a multiple of scoring the views once."""
     torch.set_num_threads(1)
     rng = torch.Generator().manual_seed(0)
     task = make_task(rng)
@@ -91,7 +92,7 @@ def main(names: list[str]) -> None:
     views, weights = torch.cat((stream[0].image[None], stream[0]["views"])), task.text.T.contiguous()
     with torch.no_grad():  # as the runner does
         calls: dict[str, Callable[[], object]] = {"(unit)": lambda: (views @ weights).softmax(-1)}
-        for method in feature_level_methods(names or default_registry().names("methods")):
+        for method in feature_level_methods(list(names) or default_registry().names("methods")):
             calls[method.name] = ready_step(method(), task, stream)
         # In turns, so that a busy minute of the machine does not fall on one of them alone.
         rounds = [{name: chunk_time(call) for name, call in calls.items()} for _ in range(CHUNKS)]
@@ -99,7 +100,8 @@ def main(names: list[str]) -> None:
     print(f"{'method':<14}{'µs per step':>12}{'x unit':>8}")
     for name, value in seconds.items():
         print(f"{name:<14}{value * 1e6:>12.0f}{value / seconds['(unit)']:>8.1f}")
+    return {name: value / seconds["(unit)"] for name, value in seconds.items() if name != "(unit)"}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    ratios(sys.argv[1:])

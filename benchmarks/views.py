@@ -147,17 +147,20 @@ def measure(field: Pipeline, recipe: ViewRecipe, photos: list[Image.Image]) -> t
     return [a for a, _ in rounds], [b for _, b in rounds], apart
 
 
-def main() -> None:
+def ratios() -> dict[str, float]:
+    """Recipe -> how many times as fast we are, the median of the rounds; prints the rest."""
     torch.set_num_threads(1)
     photos = [make_photo(number) for number in range(PHOTOS)]
+    found: dict[str, float] = {}
     print(f"{'recipe':<10}{'field/s':>9}{'ours/s':>9}{'ratio':>8}{'of rounds':>14}{'levels apart':>14}")
     for name, (field, recipe) in RECIPES.items():
         field_seconds, own_seconds, apart = measure(field, recipe, photos)
-        ratios = sorted(a / b for a, b in zip(field_seconds, own_seconds, strict=True))
+        of_rounds = sorted(a / b for a, b in zip(field_seconds, own_seconds, strict=True))
         field_speed, own_speed = (PHOTOS * recipe.count / statistics.median(s) for s in (field_seconds, own_seconds))
-        median, spread = statistics.median(ratios), f"{ratios[0]:.1f}-{ratios[-1]:.1f}"
-        print(f"{name:<10}{field_speed:>9.0f}{own_speed:>9.0f}{median:>7.1f}x{spread:>14}{apart:>14.2f}")
+        found[name], spread = statistics.median(of_rounds), f"{of_rounds[0]:.1f}-{of_rounds[-1]:.1f}"
+        print(f"{name:<10}{field_speed:>9.0f}{own_speed:>9.0f}{found[name]:>7.1f}x{spread:>14}{apart:>14.2f}")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    ratios()

@@ -37,7 +37,7 @@ class Toy:
 
     name: ClassVar[str] = "toy"
     variants = ("default", "corrupt")
-    class_names = CLASSES
+    class_names: tuple[str, ...] = CLASSES
 
     def __init__(self, variant: str) -> None:
         self.variant = variant

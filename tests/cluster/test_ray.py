@@ -27,6 +27,15 @@ def test_killed_workers_are_replaced_and_the_bits_the_same(tmp_path: Path, alone
     assert dying_workers.encoded_once(tmp_path)
 
 
+def test_one_of_two_that_encode_one_entry_is_killed(tmp_path: Path) -> None:
+    alone = dying_workers.in_one_process(tmp_path / "one", dying_workers.SHARING, cells=2)
+    who = ("--executor", "ray", "--jobs", "2")
+    said = dying_workers.with_a_death_in_shared_encoding(tmp_path / "two", *who, **TOKEN)
+    assert said.count("its worker died (") == 1
+    assert dying_workers.scores(tmp_path / "two") == alone
+    assert dying_workers.encoded_once(tmp_path / "two")
+
+
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """Of a cluster that was there before the command. It stays our child: `ray stop` would end everybody's."""

@@ -32,6 +32,15 @@ def test_two_jobs_whose_workers_are_killed_give_the_bits_of_one(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_one_of_two_jobs_that_encode_one_entry_is_killed(tmp_path: Path) -> None:
+    alone = dying_workers.in_one_process(tmp_path / "one", dying_workers.SHARING, cells=2)
+    said = dying_workers.with_a_death_in_shared_encoding(tmp_path / "two", "--jobs", "2")
+    assert said.count("its worker died (signal SIGKILL): again") == 1
+    assert dying_workers.scores(tmp_path / "two") == alone
+    assert dying_workers.encoded_once(tmp_path / "two")
+
+
+@pytest.mark.slow
 def test_a_cell_that_fails_elsewhere_is_named_and_the_others_go_on(invoke: Invoke, home: Path) -> None:
     result = invoke("run", "-m", "secondeyes", "--dataset", "toy,voc2007", "--jobs", "2", *_without_dataset(TOYS))
     assert result.code == 2

@@ -169,3 +169,20 @@ def test_a_suite_averages_no_other_images_orders_or_packs(invoke: Invoke, toy_pa
     assert "a/toy.safetensors/shuffled" in table
     assert "b/toy.safetensors/sequential" in table
     assert ", other images (3/3)" in table
+
+
+def test_a_pack_that_becomes_shorter_under_its_reader_is_one_line(
+    home: Path, toy_pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a memory map it would be SIGBUS, and the end of the process."""
+    from tta_bench.methods.clip import CLIP
+
+    step = CLIP.step
+
+    def cutting(self: CLIP, x: object) -> object:
+        os.truncate(toy_pack, 4096)
+        return step(self, x)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CLIP, "step", cutting)
+    with pytest.raises(BadData, match="is shorter than it was when it was opened|was changed while the run read it"):
+        value(fresh(home), "clip", pack=toy_pack)

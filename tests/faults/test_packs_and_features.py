@@ -102,6 +102,7 @@ from tta_bench.features.store import FeatureKey, FeatureStore
 entry = FeatureStore(Path(sys.argv[1])).entry(FeatureKey("a", "b", "c", 0), (64, 4, 512), 64)
 with entry.writing() as writer:
     for block in entry.missing(range(64)):
+        writer.claim([block])
         writer.write(block, torch.ones(len(entry.images_of(block)), 4, 512))
 entry.read(63)
 os.truncate(entry.folder / "features.bin", int(sys.argv[2]))

@@ -23,6 +23,7 @@ def open_entry(root: Path) -> Entry:
 def fill(entry: Entry, blocks: list[int]) -> None:
     with entry.writing() as writer:
         for block in blocks:
+            writer.claim([block])
             images = entry.images_of(block)
             writer.write(block, TRUTH[images.start : images.stop])
             writer.flush()

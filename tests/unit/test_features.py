@@ -27,6 +27,7 @@ def entry(root: Path, dtype: FeatureType = "float16", batch_size: int = 12) -> E
 def fill(target: Entry, blocks: list[int]) -> None:
     with target.writing() as writer:
         for block in blocks:
+            writer.claim([block])
             images = target.images_of(block)
             writer.write(block, features()[images.start : images.stop])
 
@@ -111,6 +112,21 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path, position: int) -> None:
 def test_a_block_of_a_wrong_shape_is_refused(tmp_path: Path) -> None:
     with entry(tmp_path).writing() as writer, pytest.raises(ValueError, match=r"block 2 wants \(2, 3, 8\)"):
         writer.write(2, features(4))
+
+
+def test_a_claim_lasts_until_its_blocks_are_written(tmp_path: Path) -> None:
+    ours, theirs = entry(tmp_path).writing(), entry(tmp_path).writing()
+    with ours, theirs:
+        assert ours.claim([1]) == [1]
+        assert theirs.claim([1]) == []
+        assert theirs.claim([2]) == [2]
+        ours.wait(1)  # returns at once: it is our own
+        assert ours.claim([1]) == [1]
+        ours.write(1, features()[4:8])
+        assert theirs.claim([1]) == []
+        ours.flush()
+        assert theirs.claim([1]) == []  # it is done
+    assert entry(tmp_path).missing(range(10)) == [0, 2]
 
 
 def test_too_little_space_is_said_beforehand(tmp_path: Path) -> None:

@@ -340,3 +340,12 @@ def test_one_class_or_one_image_is_no_oddity_of_the_method() -> None:
     assert metrics.oddities(rng.normal(size=(9, 1))) == []
     assert metrics.oddities(rng.normal(size=(1, 9))) == []
     assert metrics.oddities(np.full((3, 2), np.nan)) == []  # worse than odd, and said elsewhere
+
+
+@pytest.mark.parametrize("ties", ["threshold", "dataset"])
+def test_ranking_a_few_classes_at_a_time_changes_no_bit(ties: metrics.Ties, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=(300, 7)).round(1), rng.integers(-1, 2, (300, 7))
+    together = metrics.average_precision(scores, labels, ties)
+    monkeypatch.setattr(metrics, "RANKED_AT_ONCE", 600)
+    assert np.array_equal(metrics.average_precision(scores, labels, ties), together)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_bench.runs.executors.schedule import ATTEMPTS, drive
+from tta_bench.runs.executors.schedule import ATTEMPTS, TOGETHER, drive
 from tta_bench.runs.executors.work import Answer, Ended, Task, refuse_objects
 from tta_bench.runs.spec import RunSpec
 
@@ -50,17 +50,24 @@ def run(executor: Pretended, count: int, needs: dict[int, str]) -> tuple[list[in
     return [task.number for task, _ in ended], [answer for _, answer in ended], said
 
 
-def test_where_waiting_costs_one_encodes_and_the_others_come_when_it_has() -> None:
-    executor = Pretended(None, waiting_costs=True)
-    ended, _, _ = run(executor, 5, {0: "a", 1: "a", 2: "ab", 3: "c"})
-    assert executor.sent == [[0, 3, 4], [1, 2]]
-    assert sorted(ended) == [0, 1, 2, 3, 4]
-
-
-def test_an_idle_process_costs_nothing_so_it_may_wait_for_the_lock() -> None:
+def test_what_lacks_the_same_features_goes_after_what_does_not() -> None:
     executor = Pretended(3, waiting_costs=False)
     run(executor, 4, {0: "a", 1: "a", 2: "b", 3: "a"})
-    assert executor.sent[0] == [0, 2, 1]  # what can go on goes first
+    assert executor.sent[0] == [0, 2, 1]
+
+
+def test_where_waiting_costs_a_few_encode_together_and_the_others_come_when_they_have() -> None:
+    executor = Pretended(None, waiting_costs=True)
+    needs = dict.fromkeys(range(TOGETHER + 2), "a") | {TOGETHER + 2: "b", TOGETHER + 3: "ab"}
+    ended, _, _ = run(executor, TOGETHER + 4, needs)
+    assert executor.sent == [[0, TOGETHER + 2, *range(1, TOGETHER)], [TOGETHER, TOGETHER + 1, TOGETHER + 3]]
+    assert sorted(ended) == list(range(TOGETHER + 4))
+
+
+def test_an_idle_process_costs_nothing_so_all_may_encode_together() -> None:
+    executor = Pretended(TOGETHER + 2, waiting_costs=False)
+    run(executor, TOGETHER + 2, dict.fromkeys(range(TOGETHER + 2), "a"))
+    assert len(executor.sent[0]) == TOGETHER + 2
 
 
 def test_a_death_is_said_and_the_cell_sent_again_first() -> None:
@@ -72,7 +79,7 @@ def test_a_death_is_said_and_the_cell_sent_again_first() -> None:
 
 
 def test_a_cell_that_kills_every_worker_fails_and_the_others_go_on() -> None:
-    executor = Pretended(None, waiting_costs=True, deaths={0: 99})
+    executor = Pretended(1, waiting_costs=True, deaths={0: 99})
     ended, answers, said = run(executor, 2, {0: "a", 1: "a"})
     assert executor.sent == [[0]] * ATTEMPTS + [[1]]  # what it never encoded is left to the next
     assert ended == [0, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from tta_bench.features.encoding import EncodedViews
 from tta_bench.features.options import EncodingOptions
-from tta_bench.features.stream import Stream, observations
+from tta_bench.features.stream import AHEAD, Stream, observations
 from tta_bench.interfaces import Observation, Task
 from tta_bench.runs.bench import Bench, RunSpec
 from tta_bench.system.progress import Silent
@@ -33,6 +34,23 @@ def test_observations_carry_features_and_no_labels(toy_bench: Bench) -> None:
     for x in seen:
         assert x.image.shape == (16,)
         assert x["views"].shape == (3, 16)
+
+
+def test_features_are_sent_for_before_they_are_read(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, backbone = toy_bench.dataset("toy"), toy_bench.backbone("toyclip")
+    stream = Stream.of(dataset, "shuffled", 0, None)
+    image = EncodedViews(toy_bench.store, dataset, backbone, Original(), 0, EncodingOptions(workers=0))
+    image.ensure(stream.indices, Silent())
+    sent_for: list[int] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _file, offset, length, _: sent_for.append(offset // length))
+    seen = observations(stream, image, {}, [], 0, "cpu")
+    next(seen)
+    assert sent_for == [stream.indices[AHEAD]]
+    assert len(list(seen)) == len(stream) - 1
+    assert sent_for == stream.indices[AHEAD:]
+    monkeypatch.undo()
+    (image.entry.folder / "features.bin").write_bytes(b"")
+    image.entry.expect(23)  # a file that has become shorter is the reader's affair
 
 
 def test_a_method_scores_the_same_whatever_the_labels(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

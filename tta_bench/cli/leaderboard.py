@@ -104,8 +104,9 @@ def leaderboard(
 def show_board(runs: list[RunRecord]) -> None:
     """The leaderboard of these runs alone, as `ttabench leaderboard` prints it."""
     from tta_bench.report.board import Wanted
+    from tta_bench.report.leaderboard import Leaderboard
 
-    _Text(runs, Wanted(baseline=CLIP), fast=False).print("console")
+    _print(Leaderboard(runs, Wanted(), reporter=Terminal()), "console")
 
 
 def show_grid(runs: list[RunRecord]) -> None:

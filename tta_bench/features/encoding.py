@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +14,8 @@ from tta_bench.errors import PluginError
 from tta_bench.features.encoder import Encoder, pace
 from tta_bench.features.options import EncodingOptions
 from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss
-from tta_bench.features.store import FeatureKey, FeatureStore, Writer, check_free_space
+from tta_bench.features.store import FeatureKey, FeatureStore, check_free_space
+from tta_bench.features.store_writing import Writer
 from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
 from tta_bench.system.code import origin_of
 from tta_bench.system.files import digest
@@ -46,52 +49,82 @@ class EncodedViews:
         self.entry = store.entry(key, (len(dataset), recipe.count, backbone.embed_dim), options.batch_size)
 
     def ensure(self, indices: Sequence[int], reporter: Reporter) -> int:
-        """Encodes whatever `indices` still lack and returns the number of encoder forwards (views) that it took."""
-        if not self._missing(indices, reporter):
-            return 0
-        name = f"{self.recipe.name} with {self.backbone.name}"
-        with self.entry.writing(lambda: reporter.line(f"another process is encoding {name}: waiting for it")) as writer:
-            blocks = self.entry.missing(indices)  # again: the other process may have done the work
-            check_free_space(self.entry.folder, self.entry.bytes_for(blocks))
-            images = sum(len(self.entry.images_of(b)) for b in blocks)
-            with reporter.task(f"encoding {self.recipe.name}", images, "images") as advance:
-                self._encode(blocks, writer, advance, reporter)
-        return images * self.recipe.count
+        """Encodes whatever `indices` still lack and returns the number of encoder forwards (views) that it took.
 
-    def _missing(self, indices: Sequence[int], reporter: Reporter) -> list[int]:
-        missing = self.entry.missing(indices)
+        Other processes may encode the same: each claims ranges of blocks, and waits only when all that are left are
+        others'.
+        """
+        blocks = self.entry.missing(indices)
+        if not blocks:
+            return 0
         if self.entry.damaged:
             reporter.line(f"store: {self.entry.damaged} damaged blocks of {self.recipe.name} will be encoded again")
-        return missing
+        check_free_space(self.entry.folder, self.entry.bytes_for(blocks))
+        encoded, waited = 0, False
+        task = reporter.task(f"encoding {self.recipe.name}", self._images(blocks), "images")
+        with self.entry.writing() as writer, task as advance:
+            while blocks:
+                done = self._encode(blocks, writer, advance, reporter)
+                writer.flush()
+                if not done:
+                    if not waited:
+                        name = f"{self.recipe.name} with {self.backbone.name}"
+                        reporter.line(f"another process is encoding {name}: waiting for it")
+                        waited = True
+                    writer.wait(blocks[0])
+                left = self.entry.missing(indices)
+                advance(self._images(blocks) - done - self._images(left))  # what others have done
+                blocks, encoded = left, encoded + done
+        return encoded * self.recipe.count
 
-    def _encode(self, blocks: Sequence[int], writer: Writer, advance: Advance, reporter: Reporter) -> None:
-        """Rendered ahead by worker processes; if they are lost, the rest is rendered here."""
+    def _images(self, blocks: Iterable[int]) -> int:
+        return sum(len(self.entry.images_of(b)) for b in blocks)
+
+    def _encode(self, blocks: Sequence[int], writer: Writer, advance: Advance, reporter: Reporter) -> int:
+        """Encodes those of the blocks that no other process has claimed, and returns how many images they are.
+
+        Rendered ahead by worker processes; if they are lost, the rest is rendered here.
+        """
         work = [self.entry.images_of(b) for b in blocks]
-        jobs = Rendering(self.dataset, work, self.recipe, self.seed, self.preprocess)
-        workers = jobs.usable(self.options.workers, reporter)
+        rendering = Rendering(self.dataset, work, self.recipe, self.seed, self.preprocess)
+        workers = rendering.usable(self.options.workers, reporter)
         encoder = Encoder(self.backbone, self.options.batch_size, reporter)
-        done, began = 0, time.monotonic()
+        images, began = 0, time.monotonic()
         flushed = began
+        rendered_next: deque[int] = deque()  # jobs that are claimed but not encoded yet
+
+        def free() -> Iterator[int]:
+            """Jobs, claimed range by range as they are asked for."""
+            job_of = {block: job for job, block in enumerate(blocks)}
+            for _, range_ in itertools.groupby(blocks, self.entry.range_of):
+                for block in writer.claim(list(range_)):
+                    rendered_next.append(job_of[block])
+                    yield job_of[block]
 
         def keep(rendered: Iterable[Tensor]) -> None:
-            nonlocal done, flushed
+            nonlocal images, flushed
             for pixels in rendered:
-                writer.write(blocks[done], self._features(blocks[done], encoder(pixels)))
-                done += 1
+                job = rendered_next[0]
+                writer.write(blocks[job], self._features(blocks[job], encoder(pixels)))
+                rendered_next.popleft()
+                images += len(work[job])
                 now = time.monotonic()
                 if now - flushed > FLUSH_SECONDS:
                     writer.flush()
                     flushed = now
-                advance(len(work[done - 1]), pace(encoder.seconds, now - began))
+                advance(len(work[job]), pace(encoder.seconds, now - began))
 
+        jobs = free()
         if workers:
             try:
-                return keep(jobs.from_workers(workers))
+                keep(rendering.from_workers(workers, jobs))
+                return images
             except (RuntimeError, WorkersLost) as error:
                 if not is_loss(error):
                     raise
                 reporter.line(f"{loss(error)}: rendering the rest in this process")
-        return keep(jobs.from_here(done))
+        keep(rendering.from_here(itertools.chain(tuple(rendered_next), jobs)))
+        return images
 
     def _features(self, block: int, features: Tensor) -> Tensor:
         """A block's features [images * V, D] as [images, V, D]; refused if they are no numbers."""
@@ -109,3 +142,6 @@ class EncodedViews:
     def read(self, index: int) -> Tensor:
         """Unit-norm features [V, D] of image `index`."""
         return self.entry.read(index)
+
+    def expect(self, index: int) -> None:
+        self.entry.expect(index)

@@ -31,6 +31,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
+from tta_bench.features.pack_rows import Rows
 from tta_bench.interfaces import ViewRecipe
 from tta_bench.system.files import file_digest
 from tta_bench.system.text import is_text
@@ -56,10 +57,10 @@ class Pack:
         """Raises `BadData` for a file that is not a sound pack; its features are not looked at."""
         self.file = file
         self._tensors = _open(file)
+        self._rows = Rows(file)
         self._metadata: dict[str, str] = self._tensors.metadata() or {}
         names: list[str] = self._tensors.keys()
-        self._slices = {name: self._tensors.get_slice(name) for name in names}
-        self.shapes: dict[str, tuple[int, ...]] = {name: tuple(s.get_shape()) for name, s in self._slices.items()}
+        self.shapes: dict[str, tuple[int, ...]] = {n: tuple(self._tensors.get_slice(n).get_shape()) for n in names}
         faults = [*_metadata_faults(self._metadata), *_missing_tensors(self.shapes)]
         if not faults:
             self._read_metadata()
@@ -89,7 +90,7 @@ class Pack:
 
     @cached_property
     def labels(self) -> Labels:
-        labels: Labels = self._tensors.get_tensor("labels").numpy()  # [N, C]
+        labels: Labels = self._tensors.get_tensor("labels").clone().numpy()  # [N, C]; not where it lies in the file
         return labels
 
     @property
@@ -98,11 +99,12 @@ class Pack:
 
     def image(self, index: int) -> Tensor:
         """The original image's unit-norm features, [1, D]."""
-        return self._unit(self._slices["image"][index : index + 1], f"image, row {index}")
+        return self._unit(self._rows.read("image", index)[None], "image", index)
 
     def views(self, recipe: str, index: int) -> Tensor:
         """Unit-norm features of the image's views, [V, D]."""
-        return self._unit(self._slices[f"views/{recipe}"][index], f"views/{recipe}, row {index}")
+        name = f"views/{recipe}"
+        return self._unit(self._rows.read(name, index), name, index)
 
     def boxes(self, recipe: str, index: int) -> Tensor | None:
         """Where the image's views lie, [V, 4] left, top, right, bottom as shares of width and height, if it says so."""
@@ -113,17 +115,20 @@ class Pack:
         """The prompt's text bank, [C, P, D]. In float32 it is what the text encoder gave, bit for bit."""
         if prompt not in self.prompts:
             raise UsageError(f"prompt '{prompt}' is not in {self.file}; it has {', '.join(self.prompts)}")
-        bank: Tensor = self._tensors.get_tensor(f"text/{prompt}")
+        bank: Tensor = self._tensors.get_tensor(f"text/{prompt}").clone()
         unit = self._unit(bank, f"text/{prompt}")
         return bank if bank.dtype == torch.float32 else unit
 
-    def _unit(self, features: Tensor, where: str) -> Tensor:
-        """As float32 and of length 1. Raises `BadData` for features that were not, which would give a wrong number."""
-        features = features.float()
-        lengths: Tensor = torch.linalg.vector_norm(features, dim=-1, keepdim=True)
-        if not (lengths - 1).abs().max().item() <= NORM_TOLERANCE:  # nor is a nan
+    def _unit(self, features: Tensor, name: str, row: int | None = None) -> Tensor:
+        """A copy as float32 and of length 1. Raises `BadData` for features that were not, which would give a wrong
+        number."""
+        unit = features.to(torch.float32, copy=True)
+        lengths: Tensor = torch.linalg.vector_norm(unit, dim=-1, keepdim=True)
+        # numpy takes half of torch's time for a few numbers
+        if not np.abs(lengths.numpy() - 1).max() <= NORM_TOLERANCE:  # nor is a nan
+            where = name if row is None else f"{name}, row {row}"
             raise BadData(f"{self.file}, {where}: the length is not 1; see `ttabench pack verify`")
-        return features / lengths
+        return unit.div_(lengths)
 
     # ------------------------------------------------------------------------------------------------ recipes
 

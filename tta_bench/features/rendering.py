@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,17 +65,17 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
         """A block's pixels [images * V, 3, S, S] as they travel: in levels, if the recipe renders levels."""
         return torch.cat([_rendered(self.dataset, i, self.recipe, self.seed, self.preprocess) for i in self.work[job]])
 
-    def from_here(self, start: int) -> Iterator[Tensor]:
-        """Pixels [images * V, 3, S, S] of the blocks from `start` on, rendered in this process."""
-        return (self.pixels(job) for job in range(start, len(self)))
+    def from_here(self, jobs: Iterable[int]) -> Iterator[Tensor]:
+        """Pixels [images * V, 3, S, S] of these jobs' blocks, rendered in this process."""
+        return (self.pixels(job) for job in jobs)
 
-    def from_workers(self, workers: int) -> Iterator[Tensor]:
-        """The same of all blocks. Raises `WorkersLost`, and what torch raises wherever this process may be when a
-        worker dies: `is_loss` knows it."""
+    def from_workers(self, workers: int, jobs: Iterable[int]) -> Iterator[Tensor]:
+        """The same by workers, which are a few jobs ahead. Raises `WorkersLost`, and what torch raises wherever this
+        process may be when a worker dies: `is_loss` knows it."""
         loader = DataLoader(
             self,
             batch_size=None,
-            shuffle=False,
+            sampler=jobs,
             num_workers=workers,
             prefetch_factor=PREFETCH,
             worker_init_fn=_quiet,

@@ -48,6 +48,10 @@ class StoredViews(Protocol):
         """Unit-norm features [V, D] of image `index`."""
         ...
 
+    def expect(self, index: int) -> None:
+        """Image `index` will be read soon."""
+        ...
+
 
 class Source(Protocol):
     """A dataset as one backbone sees it."""

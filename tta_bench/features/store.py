@@ -5,6 +5,7 @@ An entry is one (dataset, backbone, recipe, seed). Its folder holds
     meta.json       the parts of the key, readable, and the shape
     features.bin    [N, V, D], written block by block with pwrite, read with pread
     journal.txt     one line "block crc32 entry" for each block that is complete on disk
+    lock, lock-K    who may change the above, and who encodes the K-th range of blocks (entry_locks.py)
 
 A block is a run of neighbouring images on a fixed grid, so what a block contains never depends on who asked for it; a
 batch size that means another grid has an entry of its own, KEY.grid-N. A folder whose meta.json is not that of its key
@@ -20,26 +21,29 @@ import json
 import os
 import re
 import shutil
-import zlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 import torch
 from torch import Tensor
 
 from tta_bench.errors import StoreError
+from tta_bench.features.entry_locks import any_claimed, entry_lock
 from tta_bench.features.options import FeatureType
+from tta_bench.features.store_writing import Writer, crc
 from tta_bench.system.files import digest, disk_errors, write_atomically
 from tta_bench.system.text import counted
 
 STORE_VERSION = 2  # raise it when features come out differently for another reason than the views' own source
 JOURNAL_LINE = re.compile(rb"(\d+) ([0-9a-f]{8})(?: ([0-9a-f]{16}))?")
 IMAGES_PER_BLOCK_AT_MOST = 16  # a short `--limit` must not drag many neighbours along
+POLL_SECONDS = 0.1
+RANGES_AT_MOST = 32  # of an entry: each has a lock file, and whoever comes last waits for one range at most
 
 
 @dataclass(frozen=True)
@@ -93,15 +97,18 @@ class FeatureStore:
         found, _ = _read_meta(folder, wanted, any_grid)
         if found is not None:
             return found
-        with _lock(folder):
-            found, why = _read_meta(folder, wanted, any_grid)  # somebody else may have been faster
-            if found is not None:
-                return found
-            if why:
-                aside = _set_aside(folder)
-                self._say(f"store: {folder / 'meta.json'} {why}: set aside as {aside.name}, encoding afresh")
-            write_atomically(folder / "meta.json", json.dumps(wanted, indent=1).encode())
-        return int(wanted["images_per_block"])
+        while True:
+            with entry_lock(folder):
+                found, why = _read_meta(folder, wanted, any_grid)  # somebody else may have been faster
+                if found is not None:
+                    return found
+                if not why or not any_claimed(folder):
+                    if why:
+                        aside = _set_aside(folder)
+                        self._say(f"store: {folder / 'meta.json'} {why}: set aside as {aside.name}, encoding afresh")
+                    write_atomically(folder / "meta.json", json.dumps(wanted, indent=1).encode())
+                    return int(wanted["images_per_block"])
+            time.sleep(POLL_SECONDS)  # what is being written is not taken from under its writer
 
 
 class Entry:
@@ -111,7 +118,7 @@ class Entry:
         self.folder, self.key, self.shape, self.images_per_block = folder, key, shape, images_per_block
         self.damaged = 0  # blocks found with a wrong checksum, and so to be encoded again
         self.tag = digest([key.digest, shape, images_per_block])[:16]  # in the journal: whose blocks these are
-        self._dtype = np.dtype(key.dtype)
+        self.dtype = np.dtype(key.dtype)
         self._verified: set[int] = set()
         self._file: Descriptor | None = None  # for reading
 
@@ -122,13 +129,21 @@ class Entry:
         first = block * self.images_per_block
         return range(first, min(first + self.images_per_block, self.shape[0]))
 
+    def range_of(self, block: int) -> int:
+        """The number of the range that the block belongs to: what one process claims at a time."""
+        blocks = -(-self.shape[0] // self.images_per_block)
+        return block // -(-blocks // RANGES_AT_MOST)
+
     def missing(self, indices: Iterable[int]) -> list[int]:
         """The blocks that still have to be encoded before all `indices` can be read; checks the others' checksums."""
+        return self.lacking({i // self.images_per_block for i in indices})
+
+    def lacking(self, blocks: Iterable[int]) -> list[int]:
+        """Those of the blocks that are not complete on disk."""
         journal = self._journal()
-        needed = sorted({i // self.images_per_block for i in indices} - self._verified)
         self.damaged = 0
         missing = []
-        for block in needed:
+        for block in sorted(set(blocks) - self._verified):
             if block in journal and self._checksum(block) == journal[block]:
                 self._verified.add(block)
             else:
@@ -138,22 +153,23 @@ class Entry:
 
     def bytes_for(self, blocks: Sequence[int]) -> int:
         _, views, dim = self.shape
-        return sum(len(self.images_of(b)) for b in blocks) * views * dim * self._dtype.itemsize
+        return sum(len(self.images_of(b)) for b in blocks) * views * dim * self.dtype.itemsize
 
-    def _span(self, block: int) -> tuple[int, int]:
+    def span(self, block: int) -> tuple[int, int]:
+        """Where a block lies in features.bin: offset and size."""
         _, views, dim = self.shape
-        row = views * dim * self._dtype.itemsize
+        row = views * dim * self.dtype.itemsize
         images = self.images_of(block)
         return images.start * row, len(images) * row
 
     def _checksum(self, block: int) -> str | None:
-        offset, size = self._span(block)
+        offset, size = self.span(block)
         try:
             with (self.folder / "features.bin").open("rb") as file:
                 content = os.pread(file.fileno(), size, offset)
         except OSError:
             return None
-        return _crc(content) if len(content) == size else None
+        return crc(content) if len(content) == size else None
 
     def _journal(self) -> dict[int, str]:
         try:
@@ -167,11 +183,14 @@ class Entry:
 
     # ------------------------------------------------------------------------------------------------- write
 
-    @contextmanager
-    def writing(self, on_wait: Any = None) -> Iterator[Writer]:
-        """The right to write: one process at a time, given back by the system if the process dies."""
-        with _lock(self.folder, on_wait), Writer(self) as writer:
-            yield writer
+    def writing(self) -> Writer:
+        """To be entered: claims ranges of blocks and writes them, while other processes may write other ranges."""
+        return Writer(self)
+
+    def written(self, blocks: Iterable[int]) -> None:
+        """Takes note that these blocks are complete on disk."""
+        self._verified.update(blocks)
+        self._file = None  # it may be another file now; the old one is closed when nobody holds it
 
     # -------------------------------------------------------------------------------------------------- read
 
@@ -180,26 +199,38 @@ class Entry:
         if i // self.images_per_block not in self._verified:
             raise StoreError(f"{self.folder}: image {i} is not encoded yet")
         _, views, dim = self.shape
-        size = views * dim * self._dtype.itemsize
-        rows = np.frombuffer(self._bytes(i * size, size), self._dtype).astype(np.float32)  # a copy
+        size = views * dim * self.dtype.itemsize
+        rows = np.frombuffer(self._bytes(i * size, size), self.dtype).astype(np.float32)  # a copy
         return torch.nn.functional.normalize(torch.from_numpy(rows).view(views, dim), dim=-1)
+
+    def expect(self, i: int) -> None:
+        """Lets the system fetch image i before it is read: no readahead of its own guesses where a stream jumps."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        _, views, dim = self.shape
+        size = views * dim * self.dtype.itemsize
+        with suppress(OSError):  # whoever reads it is told
+            os.posix_fadvise(self._descriptor(), i * size, size, os.POSIX_FADV_WILLNEED)
 
     def stored(self) -> Iterator[bytes]:
         """All features as they are on disk, [N, V, D], block by block."""
         for block in range(-(-self.shape[0] // self.images_per_block)):
-            yield self._bytes(*self._span(block))
+            yield self._bytes(*self.span(block))
 
     def _bytes(self, offset: int, size: int) -> bytes:
         """Not through a memory map: a file that becomes shorter would end the process with SIGBUS."""
         try:
-            if self._file is None:
-                self._file = Descriptor(self.folder / "features.bin")
-            content = os.pread(self._file.number, size, offset)
+            content = os.pread(self._descriptor(), size, offset)
         except OSError as error:
             raise self._lost(error.strerror or str(error)) from error
         if len(content) != size:
             raise self._lost("the file is shorter than it was")
         return content
+
+    def _descriptor(self) -> int:
+        if self._file is None:
+            self._file = Descriptor(self.folder / "features.bin")
+        return self._file.number
 
     def _lost(self, reason: str) -> StoreError:
         self._verified.clear()
@@ -219,57 +250,6 @@ class Descriptor:
             os.close(self.number)
 
 
-class Writer:
-    """Writes blocks and, after their data is on disk, their journal lines."""
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        self._lines: list[bytes] = []
-        self._pending: list[int] = []
-
-    def __enter__(self) -> Writer:
-        with disk_errors(self.entry.folder):
-            self._data = os.open(self.entry.folder / "features.bin", os.O_RDWR | os.O_CREAT, 0o644)
-            self._journal = os.open(self.entry.folder / "journal.txt", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        end = os.lseek(self._journal, 0, os.SEEK_END)
-        if end and os.pread(self._journal, 1, end - 1) != b"\n":
-            os.write(self._journal, b"\n")  # close a line that a kill cut off
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.flush()
-        finally:
-            os.close(self._data)
-            os.close(self._journal)
-
-    def write(self, block: int, features: Tensor) -> None:
-        """features [images, V, D] of the block's images."""
-        images, (_, views, dim) = self.entry.images_of(block), self.entry.shape
-        if features.shape != (len(images), views, dim):
-            raise ValueError(f"block {block} wants {(len(images), views, dim)}, not {tuple(features.shape)}")
-        content = features.cpu().numpy().astype(self.entry._dtype).tobytes()
-        offset, _ = self.entry._span(block)
-        with disk_errors(self.entry.folder):
-            written = 0
-            while written < len(content):
-                written += os.pwrite(self._data, content[written:], offset + written)
-        self._lines.append(f"{block} {_crc(content)} {self.entry.tag}\n".encode())
-        self._pending.append(block)
-
-    def flush(self) -> None:
-        """After this, everything written so far survives."""
-        if not self._lines:
-            return
-        with disk_errors(self.entry.folder):
-            os.fsync(self._data)
-            os.write(self._journal, b"".join(self._lines))
-            os.fsync(self._journal)
-        self.entry._verified.update(self._pending)
-        self.entry._file = None  # it may be another file now; the old one is closed when nobody holds it
-        self._lines, self._pending = [], []
-
-
 def check_free_space(folder: Path, needed: int) -> None:
     """Better to say so before an hour of encoding than after it."""
     free = shutil.disk_usage(folder).free
@@ -278,10 +258,6 @@ def check_free_space(folder: Path, needed: int) -> None:
             f"the features need {needed / 1e6:,.0f} MB but the disk that holds {folder} has {free / 1e6:,.0f} MB left; "
             "set TTABENCH_HOME to a folder on a larger disk"
         )
-
-
-def _crc(content: bytes) -> str:
-    return f"{zlib.crc32(content):08x}"
 
 
 FILES = ("meta.json", "journal.txt", "features.bin")
@@ -315,20 +291,3 @@ def _set_aside(folder: Path) -> Path:
             if (folder / name).exists():
                 (folder / name).rename(aside / name)
     return aside
-
-
-@contextmanager
-def _lock(folder: Path, on_wait: Any = None) -> Iterator[None]:
-    lock = filelock.FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        if on_wait is not None:
-            on_wait()
-        lock.acquire()
-    except OSError as error:
-        raise StoreError(f"can't lock {folder}: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        lock.release()

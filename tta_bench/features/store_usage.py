@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 import filelock
 
 from tta_bench.errors import StoreError
+from tta_bench.features.entry_locks import any_claimed, entry_lock, is_lock
 from tta_bench.records import RunRecord
 from tta_bench.system.files import bytes_on_disk, digest, disk_errors
 from tta_bench.system.text import visible
 
 ORIGINAL = "Original()"  # the image itself, which every run encodes
 ASIDE = ".set-aside-"
-LOCK = "lock"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class StoredEntry:
 def entries(store: Path) -> list[StoredEntry]:
     """All that the store holds, the largest first."""
     folders = (folder for folder in store.glob("??/*") if folder.is_dir() and not folder.is_symlink())
-    found = (_entry(folder) for folder in folders if any(file.name != LOCK for file in folder.iterdir()))
+    found = (_entry(folder) for folder in folders if not all(map(is_lock, folder.iterdir())))
     return sorted(found, key=lambda entry: (-entry.size, entry.folder.name))
 
 
@@ -147,22 +147,18 @@ def remove(entry: StoredEntry) -> None:
         with disk_errors(entry.folder):
             shutil.rmtree(entry.folder)
         return
-    lock = filelock.FileLock(entry.folder / LOCK)
     try:
-        lock.acquire(timeout=0)
+        with entry_lock(entry.folder, timeout=0):
+            if any_claimed(entry.folder):
+                raise filelock.Timeout(str(entry.folder))
+            with disk_errors(entry.folder):
+                journal = entry.folder / "journal.txt"
+                journal.unlink(missing_ok=True)  # first: no reader believes features that are going
+                for file in sorted(entry.folder.iterdir()):
+                    if not is_lock(file):  # they and their folder stay: somebody may be waiting for them
+                        shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink(missing_ok=True)
     except filelock.Timeout:
         raise StoreError(f"{visible(entry.folder)}: another process is writing it, so it is left alone") from None
-    except OSError as error:
-        raise StoreError(f"can't lock {visible(entry.folder)}: {error.strerror or error}") from error
-    try:
-        with disk_errors(entry.folder):
-            journal = entry.folder / "journal.txt"
-            journal.unlink(missing_ok=True)  # first: no reader believes features that are going
-            for file in sorted(entry.folder.iterdir()):
-                if file.name != LOCK:  # it and its folder stay: somebody may be waiting for them
-                    shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink(missing_ok=True)
-    finally:
-        lock.release()
 
 
 def runs_going_on(runs: Path) -> list[str]:

@@ -23,6 +23,8 @@ from tta_bench.system.text import counted
 from tta_bench.views import Original
 
 Mailbox: TypeAlias = SimpleQueue[Any]
+Labels: TypeAlias = np.ndarray[Any, np.dtype[np.int8]]
+AHEAD = 16  # images whose features are on their way from the disk while a method is at the present one
 TOO_LATE = "pixels can be had only while their image is the present one"
 
 
@@ -31,7 +33,7 @@ class Stream:
     """Test images in order, and their ground truth beside them."""
 
     ids: list[str]  # in stream order
-    labels: np.ndarray[Any, np.dtype[np.int8]]  # [N, C], in stream order
+    labels: Labels  # [N, C], in stream order
     indices: list[int]  # the images' places in the dataset
     domains: list[str] | None = None  # of each image, in stream order, where the dataset declares them
     single_label: bool = False  # every image of the whole dataset has exactly one label
@@ -54,7 +56,7 @@ class Stream:
         return len(self.indices)
 
 
-def _ids_and_labels(dataset: Dataset) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int8]]]:
+def _ids_and_labels(dataset: Dataset) -> tuple[list[str], Labels]:
     """Of all images, labels as [N, C]; no image is decoded. Labels are checked all at once: image by image that would
     take as long as a cheap method's steps."""
     names = dataset.class_names
@@ -67,7 +69,8 @@ def _ids_and_labels(dataset: Dataset) -> tuple[list[str], np.ndarray[Any, np.dty
     for i in range(len(dataset)):
         sample = dataset[i]
         row = np.asarray(sample.labels)
-        if not isinstance(sample.id, str) or row.shape != (len(names),) or not np.array_equal(row, row.astype(np.int8)):
+        whole = row.dtype == np.int8 or np.array_equal(row, row.astype(np.int8))
+        if not isinstance(sample.id, str) or row.shape != (len(names),) or not whole:
             raise BadData(
                 f"dataset {dataset.name}, image {sample.id}: its id must be a text, and its labels 1, 0 or -1 for each "
                 f"of the {counted(len(names), 'class')}, not an array of shape {row.shape} of {row.dtype}"
@@ -152,8 +155,12 @@ def observations(
     device: str,
 ) -> Iterator[Observation]:
     """What the method sees, from position `start` on. Every tensor is a copy that it may do with as it likes."""
+    stored = (image, *views.values(), *reward)
     with PixelDesk(image, views, device) as desk:
         for position in range(start, len(stream)):
+            if position + AHEAD < len(stream):
+                for encoded in stored:
+                    encoded.expect(stream.indices[position + AHEAD])
             index = stream.indices[position]
             features: dict[str, Tensor] = {role: encoded.read(index).to(device) for role, encoded in views.items()}
             if reward:

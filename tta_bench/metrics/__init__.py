@@ -25,6 +25,7 @@ Empty: TypeAlias = Literal["skip", "zero"]
 """What a class without positives does to a mean over classes: left out, or counted as 0 (ML-TTA's convention)."""
 Ties: TypeAlias = Literal["threshold", "dataset"]
 """What equal scores of a class are: one threshold (scikit-learn's convention), or ranked by row (ML-TTA's)."""
+RANKED_AT_ONCE = 2**18  # scores: ranking takes nine arrays of their size, which need not be that of a whole dataset
 AP_CONVENTIONS: dict[Ties, str] = {  # as a protocol's identity says it
     "threshold": "non-interpolated; equal scores are one threshold",
     "dataset": "non-interpolated; ties by the dataset's order",
@@ -41,6 +42,12 @@ def average_precision(scores: Scores, labels: Labels, ties: Ties = "threshold") 
     if ties not in ("threshold", "dataset"):
         raise ValueError(f"ties must be 'threshold' or 'dataset', not {ties!r}")
     scores = checked(scores, labels)
+    classes = max(1, RANKED_AT_ONCE // len(scores))
+    starts = range(0, scores.shape[1], classes)
+    return np.concatenate([_ap(scores[:, c : c + classes], labels[:, c : c + classes], ties) for c in starts])
+
+
+def _ap(scores: Floats, labels: Labels, ties: Ties) -> Floats:
     # Only a stable sort ranks ties by row on every processor; where they are one threshold, any sort does, and twice as
     # fast.
     order = np.argsort(-scores.T, axis=1, kind="stable" if ties == "dataset" else "quicksort")  # [C, N]

@@ -36,10 +36,11 @@ class RayExecutor:
         self._ray: Any = ray
         own: dict[str, Any] = {} if address else {"num_cpus": jobs, "include_dashboard": False}
         try:
-            ray.init(address=address, logging_level=logging.ERROR, **own)
+            # Without "local" Ray would join whatever cluster it last heard of on this machine.
+            ray.init(address=address or "local", logging_level=logging.ERROR, **own)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise UsageError(f"--executor ray --address {address}: {reason}") from error
+            asked = f" --address {address}" if address else ""
+            raise UsageError(f"--executor ray{asked}: {' '.join(str(error).split())}") from error
         self._workplace = ray.put(workplace)
         # Its worker's death is our scheduler's business, as with every other engine.
         self._perform = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(perform_alone)

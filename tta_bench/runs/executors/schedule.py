@@ -1,4 +1,4 @@
-"""Which cell goes to a worker when: two that lack the same features would only wait for each other's file lock."""
+"""Which cell goes to a worker when: those that lack the same features encode them together, but not all of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from tta_bench.runs.executors.work import Answer, Executor, Task
 
 ATTEMPTS = 3  # a cell that kills its third worker is to blame itself
+TOGETHER = 8  # cells that encode the same features, of which there are up to 32 ranges: nobody waits for long
 Needs = Callable[[Task], Collection[object]]
 
 
@@ -16,8 +17,8 @@ def drive(
 ) -> Iterator[tuple[Task, Answer]]:
     """Has all tasks run and yields them as they end; one whose worker dies is run again.
 
-    `needs` are the features that a task may have to encode. While one encodes them, others that need them too are held
-    back: always where waiting costs an accelerator, otherwise as long as there is something else to do.
+    `needs` are the features that a task may have to encode. Tasks that need none of those that are being encoded go
+    first. Others help to encode them, each a range of images at a time; where waiting costs an accelerator, only a few.
     """
     waiting, running = list(tasks), dict[int, Task]()
     wanted = {task.number: frozenset(needs(task)) for task in tasks}
@@ -55,12 +56,12 @@ def _choose(
     there: set[object],
 ) -> list[Task]:
     free = len(waiting) if executor.slots is None else executor.slots - len(running)
-    claimed = {need for number in running for need in wanted[number]} - there
+    encoded_by = Counter(need for number in running for need in wanted[number] - there)
     chosen: list[Task] = []
-    for task in waiting:
-        if len(chosen) < free and not claimed & wanted[task.number]:
-            chosen.append(task)
-            claimed |= wanted[task.number] - there
-    if not executor.waiting_costs:
-        chosen += [task for task in waiting if task not in chosen][: free - len(chosen)]
+    for at_most in (1, TOGETHER if executor.waiting_costs else len(wanted)):
+        for task in waiting:
+            lacking = wanted[task.number] - there
+            if len(chosen) < free and task not in chosen and all(encoded_by[need] < at_most for need in lacking):
+                chosen.append(task)
+                encoded_by.update(lacking)
     return chosen
