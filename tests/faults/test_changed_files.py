@@ -180,9 +180,9 @@ def test_a_pack_that_becomes_shorter_under_its_reader_is_one_line(
     step = CLIP.step
 
     def cutting(self: CLIP, x: object) -> object:
-        os.truncate(toy_pack, 4096)
+        os.truncate(toy_pack, 200)
         return step(self, x)  # type: ignore[arg-type]
 
     monkeypatch.setattr(CLIP, "step", cutting)
-    with pytest.raises(BadData, match="is shorter than it was when it was opened|was changed while the run read it"):
+    with pytest.raises(BadData, match="is shorter than it was when it was opened"):
         value(fresh(home), "clip", pack=toy_pack)
