@@ -47,6 +47,7 @@ def toys(home: Path) -> tta_bench.Bench:
     return tta_bench.Bench(home, registry=Registry([TOY]))
 
 
+@pytest.mark.slow
 def test_ten_lines_run_purf_and_clip_over_three_seeds() -> None:
     results = tta_bench.grid(["clip", "purf"], ["scenes"], ["tiny"], seeds=range(3), limit=12)
     frame = results.to_frame()

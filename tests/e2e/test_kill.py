@@ -88,6 +88,7 @@ def test_a_damaged_checkpoint_means_starting_afresh(tmp_path: Path, undisturbed:
     assert "checkpoint unusable" in check(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_interrupting_says_how_to_go_on(tmp_path: Path, undisturbed: tuple[bytes, bytes, str]) -> None:
     process = start_process(*RUN, home=tmp_path, TOY_DELAY="0.3")  # long enough for a busy machine to stall this test
     while encoded_blocks(tmp_path) < 2:

@@ -77,7 +77,9 @@ PATCH = (
 )
 
 
-@pytest.mark.parametrize("moment", ["on_import", "on_start", "on_step"])
+@pytest.mark.parametrize(
+    "moment", [*(pytest.param(m, marks=pytest.mark.slow) for m in ("on_import", "on_start")), "on_step"]
+)
 def test_patches_reach_nobody(invoke: Invoke, home: Path, tmp_path: Path, moment: str) -> None:
     invoke("run", "-m", "clip", *TOYS, "--results", str(tmp_path / "clean"))
     plugin = guest(tmp_path, **{moment: PATCH})
@@ -126,7 +128,7 @@ RETURNS = [
     ("raise ValueError('x' * 100_000)", "x …"),
 ]
 BROKEN = [
-    *(("on_start", code, words) for code, words in ENDINGS),
+    *(pytest.param("on_start", code, words, marks=pytest.mark.slow) for code, words in ENDINGS),
     *(("on_step", code, words) for code, words in ENDINGS + RETURNS),
 ]
 

@@ -55,7 +55,7 @@ def test_where_there_is_no_such_folder_workers_are_started(monkeypatch: pytest.M
     assert rendering.free_shared_memory() is None
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGBUS, signal.SIGSEGV])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGBUS, marks=pytest.mark.slow), signal.SIGSEGV])
 def test_a_worker_that_dies(
     toy_registry: Registry, tmp_path: Path, rendered_here: bytes, how: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,7 +75,9 @@ def test_a_worker_that_dies(
 
 
 @root_only
-@pytest.mark.parametrize(("size", "seen"), [("60k", True), ("16k", False), ("60k", False)])
+@pytest.mark.parametrize(
+    ("size", "seen"), [("60k", True), *(pytest.param(size, False, marks=pytest.mark.slow) for size in ("16k", "60k"))]
+)
 def test_a_small_dev_shm(tmp_path: Path, rendered_here: bytes, size: str, seen: bool) -> None:
     """A real one, in a mount namespace of its own. Unseen: somebody else has taken the room meanwhile; 16 kB don't
     suffice to start workers, 60 kB do."""

@@ -144,6 +144,7 @@ def _quiet(_: int) -> None:
     """In a worker: the parent sees how it ends and speaks for it. Ctrl-C in a terminal reaches all of them at once."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     signal.signal(signal.SIGBUS, signal.SIG_DFL)
+    sys.excepthook = lambda *_: None  # the thread that hands tensors over prints at length when the parent turns away
 
 
 def render(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, preprocess: Preprocess) -> Tensor:
