@@ -186,3 +186,21 @@ def test_descriptions_do_not_depend_on_the_process() -> None:
     assert described(circle) == ["list", "…"]
     assert described(print) == "builtins.print"
     assert described(torch.relu) == described(torch.relu)
+
+
+def test_a_layer_that_an_instance_trains_is_as_it_was_for_the_next_seed(
+    bench: tta_bench.Bench, typed: Callable[[str], Any]
+) -> None:
+    source = HEAD + (
+        "@dataclass\nclass Mine(Method):\n"
+        "    name: ClassVar[str] = 'mine'\n"
+        "    layer: torch.nn.Module = None\n"
+        "    def start(self, task): self.task = task\n"
+        "    def step(self, x):\n"
+        "        self.layer.weight.data += 1.0\n"
+        "        return self.layer.weight.sum() * (self.task.text @ x.image)\n"
+    )
+    layer = torch.nn.Linear(2, 2)
+    before = layer.weight.detach().clone()
+    mine(bench, typed(source).Mine(layer))
+    assert torch.equal(layer.weight, before)

@@ -6,8 +6,10 @@ import collections
 import decimal
 import enum
 import fractions
+import io
 import logging
 import operator
+import random
 import re
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.optim.swa_utils import get_ema_avg_fn
 
 from tta_bench.system.described import described
 
@@ -57,7 +60,24 @@ class Colour(enum.Enum):
     BLUE = 2
 
 
+class Mode(enum.StrEnum):
+    SUM = "sum"
+    MEAN = "mean"
+
+
+def coloured(number: int) -> torch.Tensor:
+    made = torch.ones(2)
+    made.colour = number  # type: ignore[attr-defined]
+    return made
+
+
 PAIRS: dict[str, tuple[Any, Any]] = {
+    "Python's generator of numbers": (random.Random(1), random.Random(2)),
+    "bytes that look like a file": (io.BytesIO(b"a"), io.BytesIO(b"b")),
+    "a text's enumeration": (Mode.SUM, Mode.MEAN),
+    "a function that a library made": (get_ema_avg_fn(0.9), get_ema_avg_fn(0.5)),  # type: ignore[no-untyped-call]
+    "a tensor with an attribute": (coloured(1), coloured(2)),
+    "a tensor with a gradient": (torch.ones(2), torch.ones(2, requires_grad=True)),
     "dtype": (torch.float32, torch.float16),
     "device": (torch.device("cpu"), torch.device("meta")),
     "range": (range(3), range(5)),
@@ -116,6 +136,19 @@ CODE = {
     ),
     "a function looked up by its name": ("def k(): return {}\ndef step(): return globals()['k']()",),
     "a handler": ("def step():\n    try: return int('x')\n    except ValueError: return {}",),
+    "a star": ("def pick({}a): return a\ndef step(): return pick(1)",),
+    "the code of a list's class": ("class L(list):\n    def w(self): return {}\nstep = L([1])",),
+    "the code of a set's class": ("class L(set):\n    def w(self): return {}\nstep = L([1])",),
+    "the code of a number's class": ("class F(float):\n    def w(self): return {}\nstep = F(1)",),
+    "the code of an enumeration": (
+        "import enum\nclass E(str, enum.Enum):\n    A = 'a'\n    def w(self): return {}\nstep = E.A",
+    ),
+    "the code of a named tuple": (
+        "import typing\nclass T(typing.NamedTuple):\n    a: int\n    def w(self): return {}\nstep = T(1)",
+    ),
+    "a dataclass that is made": (
+        "import dataclasses\nstep = dataclasses.make_dataclass('D', ['a'], namespace=dict(w=lambda self: {}))(1)",
+    ),
     "an attribute of a function": ("def step(): return step.k\nstep.k = {}",),
     "two functions that call each other": (
         "def even(n): return n == 0 or odd(n - 1)\ndef odd(n): return n != 0 and even(n - {})\nstep = even",
@@ -128,7 +161,7 @@ def test_edited_code_is_described_differently(what: str, monkeypatch: pytest.Mon
     def typed(number: int) -> Any:
         module = ModuleType("typed_in")
         monkeypatch.setitem(sys.modules, "typed_in", module)
-        exec(CODE[what][0].format(number), module.__dict__)
+        exec(CODE[what][0].format("*" * (number - 1) if what == "a star" else number), module.__dict__)
         return described(module.__dict__["step"])
 
     assert typed(1) == typed(1) != typed(2)

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.faults.toy_runs import TOY_RUN, finished, lines
+from tta_bench.features import entry_locks
 from tta_bench.features.options import EncodingOptions
+from tta_bench.features.store import Entry, FeatureKey, FeatureStore
 from tta_bench.plugins import Registry
 from tta_bench.runs.bench import Bench
 from tta_bench.system.progress import Silent
@@ -123,3 +126,38 @@ def test_another_grid_is_said_once(bench: Bench) -> None:
     finished(bench)
     assert not any("--batch-size" in line for line in lines(bench))
     assert "0 encoder forwards" in lines(bench)
+
+
+def test_what_was_verified_holds_for_that_file_alone(tmp_path: Path) -> None:
+    """Another command deletes the entry, and somebody encodes a part of it anew: the rest must not be read as zeros."""
+    features = torch.nn.functional.normalize(torch.ones(4, 1, 8), dim=-1)
+
+    def entry() -> Entry:
+        return FeatureStore(tmp_path).entry(FeatureKey("d", "b", "r", 0), (4, 1, 8), 2)
+
+    def write(into: Entry, block: int) -> None:
+        with into.writing() as writer:
+            writer.claim([block])
+            writer.write(block, features[into.images_of(block).start : into.images_of(block).stop])
+
+    first = entry()
+    for block in range(2):
+        write(first, block)
+    early = entry()
+    assert early.missing(range(4)) == []
+    for name in ("features.bin", "journal.txt"):
+        (early.folder / name).unlink()
+    write(entry(), 1)
+    assert torch.allclose(early.read(0), features[0], atol=1e-3)  # the file that it verified is still open
+    assert early.missing(range(4)) == [0]
+    write(early, 0)
+    assert torch.allclose(early.read(1), features[0], atol=1e-3)
+
+
+def test_copies_of_locks_and_a_folder_for_a_journal_are_no_obstacle(tmp_path: Path) -> None:
+    entry = FeatureStore(tmp_path).entry(FeatureKey("d", "b", "r", 0), (4, 1, 8), 2)
+    for name in ("lock-3~", "lock-3 (1)"):
+        (entry.folder / name).touch()
+    (entry.folder / "journal.txt").mkdir()
+    assert entry.missing(range(4)) == [0, 1]
+    assert not entry_locks.any_claimed(entry.folder)

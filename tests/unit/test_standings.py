@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -230,9 +231,12 @@ def test_a_second_leaderboard_compares_nothing_again(runs: list[RunRecord], monk
 def test_a_damaged_file_is_made_again(runs: list[RunRecord], home: Path) -> None:
     first = standings(runs, ["mAP"], "clip")
     (file,) = (home / "statistics").glob("*.json")
-    for content in ("{", "[]", '{"intervals": 1}'):
+    written = file.read_text()
+    another_digit = re.sub(r"(?<=\d\.)\d", lambda digit: str(9 - int(digit[0])), written)
+    for content in ("{", "[]", '{"intervals": 1}', another_digit):
         file.write_text(content)
         assert standings(runs, ["mAP"], "clip") == first
+    assert another_digit != written
 
 
 def test_lost_scores_are_said_and_cost_only_their_statistics(runs: list[RunRecord]) -> None:

@@ -52,8 +52,9 @@ def wait_for(folder: Path, number: int) -> None:
 
 def any_claimed(folder: Path) -> bool:
     """Whether a process encodes a range of the entry. Its own lock must be held for the answer to last."""
-    for file in folder.glob(f"{LOCK}-*"):
-        lock = claim(folder, int(file.name.removeprefix(f"{LOCK}-")))
+    numbers = [file.name.removeprefix(f"{LOCK}-") for file in folder.glob(f"{LOCK}-*")]
+    for number in filter(str.isdecimal, numbers):  # others are somebody's copies
+        lock = claim(folder, int(number))
         if lock is None:
             return True
         lock.release()

@@ -136,7 +136,7 @@ class Pack:
         """The packed recipe that has these views. View i doesn't depend on their number, so a longer one does too."""
         family, count = _family(recipe.name)
         longer = [name for name in self.recipes if _family(name)[0] == family and _family(name)[1] >= count]
-        return min(longer, key=lambda name: _family(name)[1], default=None)
+        return min(longer, key=lambda name: (name != recipe.name, _family(name)[1]), default=None)
 
     def require(self, method: str, recipes: Mapping[str, ViewRecipe]) -> None:
         """Raises `UsageError` for the first recipe that the pack lacks, with those that could stand in."""

@@ -120,7 +120,7 @@ class Entry:
         self.tag = digest([key.digest, shape, images_per_block])[:16]  # in the journal: whose blocks these are
         self.dtype = np.dtype(key.dtype)
         self._verified: set[int] = set()
-        self._file: Descriptor | None = None  # for reading
+        self._file: Descriptor | None = None  # in which blocks were verified, and are read
 
     # ------------------------------------------------------------------------------------------------ blocks
 
@@ -140,6 +140,7 @@ class Entry:
 
     def lacking(self, blocks: Iterable[int]) -> list[int]:
         """Those of the blocks that are not complete on disk."""
+        self._hold()
         journal = self._journal()
         self.damaged = 0
         missing = []
@@ -165,8 +166,7 @@ class Entry:
     def _checksum(self, block: int) -> str | None:
         offset, size = self.span(block)
         try:
-            with (self.folder / "features.bin").open("rb") as file:
-                content = os.pread(file.fileno(), size, offset)
+            content = os.pread(self._descriptor(), size, offset)
         except OSError:
             return None
         return crc(content) if len(content) == size else None
@@ -174,7 +174,7 @@ class Entry:
     def _journal(self) -> dict[int, str]:
         try:
             content = (self.folder / "journal.txt").read_bytes()
-        except FileNotFoundError:
+        except OSError:  # not there, or no file
             return {}
         complete_lines = content.split(b"\n")[:-1]  # what follows the last line feed was interrupted
         matches = (JOURNAL_LINE.fullmatch(line) for line in complete_lines)
@@ -189,8 +189,21 @@ class Entry:
 
     def written(self, blocks: Iterable[int]) -> None:
         """Takes note that these blocks are complete on disk."""
+        self._hold()
         self._verified.update(blocks)
-        self._file = None  # it may be another file now; the old one is closed when nobody holds it
+
+    def _hold(self) -> None:
+        """Keeps features.bin open: what was verified holds for that file, and not for one that takes its place."""
+        try:
+            here = (self.folder / "features.bin").stat()
+        except OSError:
+            here = None
+        if self._file is not None and (here is None or not os.path.samestat(here, os.fstat(self._file.number))):
+            self._file = None
+            self._verified.clear()
+        if self._file is None and here is not None:
+            with suppress(OSError):  # whoever reads it is told
+                self._file = Descriptor(self.folder / "features.bin")
 
     # -------------------------------------------------------------------------------------------------- read
 

@@ -11,10 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tta_bench.errors import StoreError
+from tta_bench.errors import BadData, StoreError
 from tta_bench.records import SCORES, RunRecord
 from tta_bench.system import paths
 from tta_bench.system.files import digest, write_atomically
+from tta_bench.system.seal import opened, sealed
 
 
 def file_of(runs: Sequence[RunRecord], **what: Any) -> Path | None:
@@ -28,12 +29,12 @@ def file_of(runs: Sequence[RunRecord], **what: Any) -> Path | None:
 def read(file: Path | None) -> Any:
     """None: not there, or damaged."""
     try:
-        return None if file is None else json.loads(file.read_bytes())
-    except (OSError, ValueError):
+        return None if file is None else json.loads(opened(file.read_bytes(), file.name))
+    except (OSError, ValueError, BadData):
         return None
 
 
 def write(file: Path | None, content: Any) -> None:
     if file is not None:
         with suppress(StoreError):  # a folder that can't be written to costs time and nothing else
-            write_atomically(file, json.dumps(content).encode())
+            write_atomically(file, sealed(json.dumps(content).encode(), file.name))

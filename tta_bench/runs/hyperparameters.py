@@ -73,7 +73,11 @@ def of_instance(method: Method) -> Configured:
     that was made stays without the state of a run."""
     values = {f: getattr(method, f.name) for f in dataclasses.fields(method)}
     changes = {f.name: str(value) for f, value in values.items() if not _equal(value, _default(f))}
-    return Configured(copy.copy(method), "tuned" if changes else "default", changes, values_of(method))
+    try:
+        own = copy.deepcopy(method)  # with what it holds: a layer that it trains is state, too
+    except Exception:  # what can't be copied is shared
+        own = copy.copy(method)
+    return Configured(own, "tuned" if changes else "default", changes, values_of(method))
 
 
 def settings_for(name: str, fields: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,9 +88,17 @@ def settings_for(name: str, fields: Collection[str], settings: Mapping[str, Any]
 
 
 def attributes_of(method: Method) -> dict[str, Any]:
-    """What an instance carries besides its fields, e.g. set by an `__init__` of its own."""
+    """What an instance carries and the record's plain values do not tell: attributes besides its fields, e.g. set by
+    an `__init__` of its own, and fields that hold objects, whose code counts."""
     fields = {f.name for f in dataclasses.fields(method)}
-    return {name: value for name, value in vars(method).items() if name not in fields}
+    return {name: value for name, value in vars(method).items() if name not in fields or not _plain(value)}
+
+
+def _plain(value: object) -> bool:
+    """Whether JSON tells all of it."""
+    if type(value) in (list, tuple):
+        return all(map(_plain, value))  # type: ignore[call-overload]
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def values_of(method: Method) -> dict[str, Any]:

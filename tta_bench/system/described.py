@@ -17,6 +17,7 @@ import secrets
 import sys
 import sysconfig
 import threading
+import types
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -60,7 +61,7 @@ class _Description:
 
     def of(self, value: object, above: Above = ()) -> Any:
         """`above` are the objects that are being described: a circle ends there."""
-        if isinstance(value, PLAIN):
+        if type(value) in PLAIN:
             return repr(value)
         if id(value) in above:
             return "…"
@@ -74,14 +75,15 @@ class _Description:
         if isinstance(value, list | tuple):
             return [type(value).__name__, *(self.of(item, above) for item in value), *self._more(value, above)]
         if isinstance(value, set | frozenset):  # in no order, so that none may have a number that depends on it
-            return ["set", *sorted(str(_Description().of(item, above)) for item in value)]
+            own = sorted(str(_Description().of(item, above)) for item in value)
+            return ["set", *own, *self._more(value, above)]
         if isinstance(value, Mapping):
             items = {str(self.of(key, above)): item for key, item in value.items()}
             named = {key: self.of(items[key], above) for key in sorted(items)}
             return {**named, **dict.fromkeys(self._more(value, above))}
         array = _array(value)
         if array is not None:
-            return self.of(array, above)
+            return [self.of(array, above), *self._more(value, above)]
         if isinstance(value, FunctionType):
             return self._function(value, above)
         if isinstance(value, type):
@@ -95,8 +97,10 @@ class _Description:
         return self._object(value, above)
 
     def _more(self, container: Any, above: Above) -> list[str]:
-        """What a subclass of a container has besides its items."""
+        """What a container of somebody's own has besides its items: its code, and attributes."""
         more = dict(_attributes(container))
+        if is_outside(type(container).__module__):
+            more["its class"] = type(container)
         factory = getattr(container, "default_factory", None)
         if factory is not None:
             more["default_factory"] = factory
@@ -112,21 +116,23 @@ class _Description:
         return name if bound is None or isinstance(bound, ModuleType | type) else [name, self.of(bound, above)]
 
     def _function(self, function: FunctionType, above: Above) -> Any:
-        if not is_outside(function.__module__):
-            return _named(function)
+        cells = [list(_content(cell)) for cell in function.__closure__ or ()]
+        if not is_outside(function.__module__):  # one that a library has made holds what it was made with
+            return [_named(function), self.of(cells, above)] if cells else _named(function)
         code, names = function.__code__, function.__globals__
         used = {name: names[name] for name in _names(code) if name in names}
-        cells = [list(_content(cell)) for cell in function.__closure__ or ()]
         parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__)
         return ["function", self._code(code, above), *(self.of(part, above) for part in parts)]
 
     def _code(self, code: CodeType, above: Above) -> Any:
         constants = [self._code(c, above) if isinstance(c, CodeType) else self.of(c, above) for c in code.co_consts]
         names = [*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars]
-        return [code.co_code.hex(), code.co_exceptiontable.hex(), constants, names]
+        form = [code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
+        return [code.co_code.hex(), code.co_exceptiontable.hex(), form, constants, names]
 
     def _class(self, cls: type, above: Above) -> Any:
-        if not is_outside(cls.__module__):
+        made_up = cls.__module__ == "types" and not hasattr(types, cls.__name__)  # by `dataclasses.make_dataclass`
+        if not is_outside(cls.__module__) and not made_up:
             return _named(cls)
         members = {
             name: name if isinstance(member, MemberDescriptorType) else self.of(member, above)
@@ -142,11 +148,16 @@ class _Description:
         return ["module", self.of(live, above)]
 
     def _object(self, value: Any, above: Above) -> Any:
+        if isinstance(value, io.BytesIO | io.StringIO):  # data that looks like a file
+            return [type(value).__name__, repr(value.getvalue())]
         if isinstance(value, SILENT):
             return f"{type(value).__module__}.{type(value).__qualname__}"
         attributes = dict(_attributes(value))
+        if isinstance(value, PLAIN):  # of a class of its own
+            kind: Any = next(kind for kind in PLAIN if isinstance(value, kind))
+            attributes["value"] = kind.__repr__(value)
         try:
-            inside = _inside(value, with_state=not attributes)
+            inside = _inside(value, attributes)
         except Exception:  # whoever can't be copied may raise anything
             inside = None if attributes else f"like nothing else: {secrets.token_hex(8)}"
         return [self.of(type(value), above), self.of(attributes, above), self.of(inside, above)]
@@ -161,14 +172,23 @@ def _attributes(value: object) -> Iterator[tuple[str, Any]]:
     yield from getattr(value, "__dict__", {}).items()
 
 
-def _inside(value: Any, with_state: bool) -> Any:
+def _inside(value: Any, attributes: Mapping[str, Any]) -> Any:
     """What an object of a library keeps where Python does not look: asked for as if to copy it."""
     by_library = copyreg.dispatch_table.get(type(value))
     parts = value.__reduce_ex__(4) if by_library is None else by_library(value)
     if isinstance(parts, str):  # its name
         return parts
     maker, arguments, state, items, pairs = (*parts, None, None, None)[:5]
-    return [maker, arguments, state if with_state else None, list(items or ()), list(pairs or ())]
+    return [maker, arguments, None if _is_known(state, attributes) else state, list(items or ()), list(pairs or ())]
+
+
+def _is_known(state: Any, attributes: Mapping[str, Any]) -> bool:
+    """Whether a state is nothing but the attributes, from `__dict__` or a pair of it and the slots."""
+    parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
+    if not all(part is None or isinstance(part, dict) for part in parts):
+        return False
+    named = {name: value for part in parts for name, value in (part or {}).items()}
+    return all(name in attributes and attributes[name] is value for name, value in named.items())
 
 
 def _array(value: object) -> list[Any] | None:
@@ -182,6 +202,7 @@ def _array(value: object) -> list[Any] | None:
                 dense = array.detach().dequantize() if array.is_quantized else array.detach().to_dense()
                 plain = dense.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
                 content = plain.view(sys.modules["torch"].uint8).numpy().tobytes()  # bfloat16 is unknown to numpy
+                name = f"{name} with a gradient" if array.requires_grad else name
             elif array.dtype.hasobject:  # its bytes are addresses
                 return [name, dtype, list(array.shape), array.tolist()]
             else:
