@@ -25,7 +25,9 @@ import pytest
 import torch
 from torch.optim.swa_utils import get_ema_avg_fn
 
+from tta_bench.system.code import told
 from tta_bench.system.described import described
+from tta_bench.views import AugMix
 
 
 @dataclass(slots=True)
@@ -216,3 +218,15 @@ def test_another_process_describes_it_alike(tmp_path: Path) -> None:
         for seed in ("1", "2", "3")
     }  # fmt: skip
     assert len(answers) == 1
+
+
+class Silent:
+    """A recipe whose repr is an address, and one field of it decides what it draws."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+
+def test_a_recipe_that_says_nothing_of_itself_is_told_by_what_it_holds() -> None:
+    assert told(Silent(0.3)) == told(Silent(0.3)) != told(Silent(1.0))
+    assert told(AugMix(5)) == repr(AugMix(5))

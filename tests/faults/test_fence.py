@@ -376,3 +376,33 @@ def test_a_host_that_was_stopped_is_left_behind(
     plugin = guest(tmp_path, on_step="import os, signal\nif x.index == 0: os.kill(os.getppid(), signal.SIGSTOP)")
     result = invoke("run", "-m", "guest", "--seed", "0-1", "--plugin", str(plugin), *TOYS)
     assert result.code == 0, result.err
+
+
+@pytest.mark.parametrize("moment", ["on_start", "on_finish"])
+def test_a_method_that_hangs_elsewhere_than_in_its_steps(
+    invoke: Invoke, home: Path, tmp_path: Path, moment: str
+) -> None:
+    plugin = guest(tmp_path, **({moment: "while True: pass"} if moment == "on_start" else {}))
+    if moment == "on_finish":
+        hanging = "    def finish(self, outputs):\n        while True: pass\n\n\n@hookimpl"
+        plugin.write_text(plugin.read_text().replace("@hookimpl", hanging))
+    result = invoke("run", "-m", "guest,clip", "--step-timeout", "0.2", "--plugin", str(plugin), *TOYS)
+    assert f"took longer than the 2 s that --step-timeout leaves for {moment[3:]}" in result.err
+    assert [run.method for run in records.load_all(home / "runs")[0]] == ["clip"]
+
+
+PRESET = """    presets: ClassVar = {"half": {"sign": -1.0}}
+
+    def __init__(self, sign=1.0):
+        self._sign = sign
+"""
+
+
+def test_what_a_preset_hands_to_an_init_of_its_own_counts(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    plugin = guest(tmp_path, on_step="return self._sign * (self.task.text @ x.image)")
+    named = 'name: ClassVar[str] = "guest"\n'
+    plugin.write_text(plugin.read_text().replace(named, named + PRESET).replace("@dataclass", "@dataclass(init=False)"))
+    common = ("run", "-m", "guest", "--plugin", str(plugin), *TOYS)
+    for more in ((), ("--preset", "half")):
+        assert invoke(*common, *more).code == 0
+    assert len({run.config.digest for run in records.load_all(home / "runs")[0]}) == 2

@@ -56,10 +56,17 @@ def dies_once(folder: Path) -> str:
     return f"import os\nif x.index == 9 and not os.path.exists({flag!r}):\n    open({flag!r}, 'w')\n    os._exit(1)"
 
 
+GLOBAL_RNGS = (
+    "import random, numpy",
+    "import random, numpy\n"
+    "return (self.task.text @ x.image) + torch.rand(4) + random.random() + float(numpy.random.rand())",
+)
 MANY_STATES = (VIEW, PRIVATE_VIEW, LATE_VIEW, REPLACED, LIST)
 
 
-@pytest.mark.parametrize("state", [OPTIMISER, *(pytest.param(s, marks=pytest.mark.slow) for s in MANY_STATES)])
+@pytest.mark.parametrize(
+    "state", [OPTIMISER, GLOBAL_RNGS, *(pytest.param(s, marks=pytest.mark.slow) for s in MANY_STATES)]
+)
 def test_a_killed_guest_goes_on_bit_for_bit(invoke: Invoke, home: Path, tmp_path: Path, state: tuple[str, str]) -> None:
     """Whoever held a tensor of the state holds it again: an optimiser, a view, or nobody."""
     plugin = guest(tmp_path, on_start=state[0], on_step=f"{dies_once(tmp_path)}\n{state[1]}")

@@ -17,7 +17,7 @@ from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss
 from tta_bench.features.store import FeatureKey, FeatureStore, check_free_space
 from tta_bench.features.store_writing import Writer
 from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
-from tta_bench.system.code import origin_of
+from tta_bench.system.code import origin_of, told
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Advance, Reporter
 
@@ -45,7 +45,7 @@ class EncodedViews:
         recipe_code = origin_of(recipe).source
         outside = [part for part in (code, recipe_code) if part]
         images = digest([dataset.fingerprint, *outside]) if outside else dataset.fingerprint
-        key = FeatureKey(images, backbone.fingerprint, repr(recipe), self.seed, options.dtype)
+        key = FeatureKey(images, backbone.fingerprint, told(recipe), self.seed, options.dtype)
         self.entry = store.entry(key, (len(dataset), recipe.count, backbone.embed_dim), options.batch_size)
 
     def ensure(self, indices: Sequence[int], reporter: Reporter) -> int:

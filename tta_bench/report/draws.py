@@ -25,6 +25,7 @@ from tta_bench.records import RunRecord
 from tta_bench.runs.soundness import ties_of
 from tta_bench.system import paths
 from tta_bench.system.files import digest, file_digest, write_atomically
+from tta_bench.system.seal import opened, sealed
 
 VERSION = 1  # raised whenever the same scores would give other numbers
 SEED = 0  # of the resamples: two people who compare the same runs see the same digits
@@ -72,13 +73,14 @@ def _digest_on_disk(run: RunRecord) -> str:
 
 def _read(file: Path) -> Resampled | None:
     try:
-        with np.load(file, allow_pickle=False) as kept:
+        content = opened(file.read_bytes(), file.name)
+        with np.load(io.BytesIO(content), allow_pickle=False) as kept:
             return Resampled(kept["ap"], kept["draws"], kept["positives"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, BadData, zipfile.BadZipFile):
         return None
 
 
 def _write(file: Path, kept: Resampled) -> None:
     content = io.BytesIO()
     np.savez(content, ap=kept.ap, draws=kept.draws, positives=kept.positives)
-    write_atomically(file, content.getvalue(), durable=False)  # a zip, whose checksums are compared
+    write_atomically(file, sealed(content.getvalue(), file.name), durable=False)

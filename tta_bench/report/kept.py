@@ -30,7 +30,7 @@ def read(file: Path | None) -> Any:
     """None: not there, or damaged."""
     try:
         return None if file is None else json.loads(opened(file.read_bytes(), file.name))
-    except (OSError, ValueError, BadData):
+    except (OSError, ValueError, RecursionError, BadData):
         return None
 
 

@@ -57,7 +57,11 @@ class Committed:
         return Said(True, [f"{record.run_id}: in place of {there.run_id}"])
 
 
+CONVENTIONS = ("labels", "class_names", "prompt_texts", "precision", "features", "average_precision", "empty_classes")
+
+
 def _cell(run: RunRecord) -> str:
     """What a reader of the table takes for the same thing, whatever code computed it."""
     fields: tuple[Any, ...] = (run.method, run.dataset, run.backbone, run.prompt, run.seed, run.order, run.n)
-    return canonical_json([*fields, dict(run.changes), run.tag])
+    conventions = [run.protocol.parts.get(name) for name in CONVENTIONS]
+    return canonical_json([*fields, conventions, dict(run.changes), run.tag])

@@ -32,14 +32,14 @@ from tta_bench.errors import BadData, DataMissing, PluginError, TTABenchError, U
 from tta_bench.interfaces import Method, Observation, Preprocess, Task, TextEncoder
 from tta_bench.plugins import KINDS, Registry
 from tta_bench.records import as_plain
-from tta_bench.runs import hyperparameters, known, state
+from tta_bench.runs import global_rngs, hyperparameters, known, state
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.cost import FlopCounter, weigh
 from tta_bench.runs.replay import reported, unusable_results, unusable_scores
 from tta_bench.runs.state import Started, can_be_loaded
 from tta_bench.runs.watched import watch
 from tta_bench.system import loading
-from tta_bench.system.code import author_line, in_words, origin_of
+from tta_bench.system.code import author_line, in_words, origin_of, told
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 ERRORS = (DataMissing, WeightsMissing, UsageError, BadData, PluginError, TTABenchError)  # the nearest one travels
@@ -170,7 +170,7 @@ class Session:
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a plugin may have children of its own
         os.setsid()  # with which they end
-        own = os.getpid()
+        self._own = own = os.getpid()
         self._channel.send(process=own)
         while True:
             request = self._channel.receive()
@@ -233,6 +233,7 @@ class Session:
         }
         generator = torch.Generator(device)
         generator.set_state(rng)
+        global_rngs.seed(rng)
         self._task = Task(
             **here,
             encode_texts=TextEncoder(self._encode_texts),
@@ -272,7 +273,8 @@ class Session:
 
     def save(self) -> dict[str, Any]:
         buffer = io.BytesIO()
-        torch.save({"state": self._started.save(self._method), "rng": self._task.rng.get_state()}, buffer)
+        kept = {"rng": self._task.rng.get_state(), "global_rngs": global_rngs.state()}
+        torch.save({"state": self._started.save(self._method), **kept}, buffer)
         self._proven = self._proven or can_be_loaded(buffer)
         return {"state": torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)}
 
@@ -280,6 +282,7 @@ class Session:
         content = torch.load(io.BytesIO(checkpoint.numpy().tobytes()), weights_only=True)
         state.load(self._method, content["state"])
         self._task.rng.set_state(content["rng"])
+        global_rngs.restore(content["global_rngs"])
         return {}
 
     def render(self, role: str, pixels: Tensor, image_id: str, seed: int, preprocess: Any) -> dict[str, Any]:
@@ -300,6 +303,8 @@ class Session:
     # ------------------------------------------------------------------------------------------- what it may ask for
 
     def _ask(self, what: str, **question: Any) -> dict[str, Any]:
+        if os.getpid() != self._own:
+            raise UsageError(f"{what} can't be had in a child process, whose answer another would get")
         with self._turn:
             if self._number is None:
                 raise UsageError(f"{what} can be had only while the method is asked for something")
@@ -371,7 +376,7 @@ class _RemoteFeatures(torch.autograd.Function):
 
 
 def _described(recipe: Any) -> dict[str, Any]:
-    seen = {"name": recipe.name, "count": recipe.count, "seeded": recipe.seeded, "text": repr(recipe)}
+    seen = {"name": recipe.name, "count": recipe.count, "seeded": recipe.seeded, "text": told(recipe)}
     return seen | {"origin": dataclasses.asdict(origin_of(recipe))}
 
 

@@ -23,6 +23,7 @@ from tta_bench.views import parse_recipe
 if TYPE_CHECKING:
     from PIL import Image
 
+PATIENCE = 10  # times a step's time limit for all else that a method does
 LOG = "log.txt"  # in the run's folder: what the plugin printed
 
 
@@ -47,6 +48,7 @@ class GuestMethod(Method):
         self.origin = Origin(**about["origin"])
         self._about, self._session, self._reopen, self._timeout = about, session, reopen, step_timeout
         self._desk = Desk()
+        self._patience = None if step_timeout is None else PATIENCE * step_timeout
         self.unknown_code: list[str] = []  # modules that it imported and that its identity does not know
 
     def second_backbone(self) -> str | None:
@@ -71,6 +73,7 @@ class GuestMethod(Method):
         self._session.call(
             "start",
             self._desk,
+            self._patience,
             log=os.devnull if self._session.log is None else str(self._session.log.absolute()),
             threads=adapting_threads(self),
             rng=task.rng.get_state(),
@@ -108,7 +111,7 @@ class GuestMethod(Method):
         return report
 
     def finish(self, outputs: Tensor) -> Tensor:
-        answer = self._session.call("finish", self._desk, outputs=outputs)
+        answer = self._session.call("finish", self._desk, self._patience, outputs=outputs)
         self.unknown_code = answer["unknown_code"]
         scores: Tensor = answer["scores"]
         return scores
@@ -119,14 +122,14 @@ class GuestMethod(Method):
         return outside
 
     def state_dict(self) -> State:
-        return {"guest": self._session.call("save")["state"]}
+        return {"guest": self._session.call("save", timeout=self._patience)["state"]}
 
     def weigh_remotely(self) -> Weight:
-        answer = self._session.call("weigh")
+        answer = self._session.call("weigh", timeout=self._patience)
         return Weight(answer["digest"], answer["bytes"])
 
     def load_state_dict(self, state: State) -> None:
-        self._session.call("load", checkpoint=state["guest"])
+        self._session.call("load", timeout=self._patience, checkpoint=state["guest"])
 
 
 # ------------------------------------------------------------------------------------------------------------- recipes

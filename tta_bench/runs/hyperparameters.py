@@ -65,7 +65,9 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
     if method.name != cls.name:  # tables would take it for another
         raise PluginError(f"method '{cls.name}' gives itself the name '{method.name}' when it is made")
     tag: Tag = "tuned" if changes else "default" if preset is None else "paper"
-    return Configured(method, tag, changes, values_of(method))
+    known = {f.name for f in dataclasses.fields(cls)}
+    passed_on = {name: value for name, value in values.items() if name not in known}  # by a preset, to `__init__`
+    return Configured(method, tag, changes, passed_on | values_of(method))
 
 
 def of_instance(method: Method) -> Configured:
@@ -154,6 +156,8 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
             raise _refusal(where, text, f"choose one of {', '.join(options)}")
         return options[text]
     if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:  # before a text, which may be anything
+            return None
         for option in arguments:
             try:
                 return _fit(value, text, option, where)

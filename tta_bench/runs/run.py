@@ -37,7 +37,7 @@ from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
-from tta_bench.system.code import Origin, origin_of
+from tta_bench.system.code import Origin, origin_of, told
 from tta_bench.system.described import described
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
@@ -128,7 +128,7 @@ class Run:
             "method": self.method.name,
             "version": self.method.version,
             "hyper_parameters": records.as_plain(values),  # of a file counts what is in it, not where it lies
-            "recipes": {role: repr(recipe) for role, recipe in sorted(self.recipes.items())},
+            "recipes": {role: told(recipe) for role, recipe in sorted(self.recipes.items())},
         }
         if files:
             parts["files"] = files

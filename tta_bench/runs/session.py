@@ -64,7 +64,8 @@ class Session:
             raise Raised(f"its process has died{where}") from None
         except TimeoutError:
             self._stop()
-            raise Raised(f"took longer than the {timeout:g} s of --step-timeout, so it was stopped") from None
+            limit = "of --step-timeout" if do == "step" else f"that --step-timeout leaves for {do}"
+            raise Raised(f"took longer than the {timeout:g} s {limit}, so it was stopped") from None
         check(answer)
         return answer
 

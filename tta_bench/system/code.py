@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -38,6 +39,14 @@ def origin_of(thing: object) -> Origin:
         return Origin(label, built_in_source(cls.__module__), built_in=True)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return Origin(Path(file).name if file else "notebook", digest(described(cls)))
+
+
+def told(recipe: object) -> str:
+    """A view recipe in words that differ when its views do. One of somebody's own may say nothing of what it holds."""
+    origin = origin_of(recipe)
+    if origin.built_in or getattr(recipe, "origin", None) is origin:
+        return repr(recipe)
+    return f"{re.sub(' at 0x[0-9a-f]+', '', repr(recipe))} {digest(described(recipe))[:16]}"
 
 
 def author_line(error: BaseException) -> str:

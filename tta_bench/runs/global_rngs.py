@@ -1,0 +1,42 @@
+"""The random numbers that a process has for everybody: torch's, numpy's and Python's.
+
+A method should draw from `task.rng`. One that does not must still be repeated and resumed bit for bit, so they begin as
+the run's seed says, and are part of a guest's checkpoint.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tta_bench.system.files import digest
+
+
+def seed(rng: Tensor) -> None:
+    """From the state of the run's own generator."""
+    number = int(digest(rng.numpy().tobytes())[:8], 16)
+    torch.manual_seed(number)
+    np.random.seed(number)  # noqa: NPY002  # the global one is what is meant
+    random.seed(number)
+
+
+def state() -> dict[str, Any]:
+    """As a checkpoint can hold it: tensors and plain numbers."""
+    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return {
+        "torch": torch.get_rng_state(),
+        "numpy": [str(name), torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
+        "python": random.getstate(),
+    }
+
+
+def restore(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
