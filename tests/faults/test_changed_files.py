@@ -17,7 +17,7 @@ from tta_bench.plugins import Registry
 from tta_bench.runs.bench import Bench, RunSpec
 from tta_bench.runs.ledger import Ledger, State
 from tta_bench.system.progress import Silent
-from tta_bench.system.stamps import CLOCK_TICK
+from tta_bench.system.stamps import CLOCK_TICK, Read
 
 SETTLING = 2 * CLOCK_TICK / 1e9  # what was changed only now is not noted
 
@@ -186,3 +186,14 @@ def test_a_pack_that_becomes_shorter_under_its_reader_is_one_line(
     monkeypatch.setattr(CLIP, "step", cutting)
     with pytest.raises(BadData, match="is shorter than it was when it was opened"):
         value(fresh(home), "clip", pack=toy_pack)
+
+
+def test_a_picture_behind_a_link_that_changes_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.png").write_bytes(b"1")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").symlink_to(tmp_path / "elsewhere.png")
+    time.sleep(SETTLING)
+    began = time.time_ns()
+    assert Read.since(began + CLOCK_TICK, [tmp_path / "pictures"]).settled
+    (tmp_path / "elsewhere.png").write_bytes(b"2")
+    assert not Read.since(began, [tmp_path / "pictures"]).settled

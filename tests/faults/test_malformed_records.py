@@ -110,6 +110,7 @@ SEALED_AGAIN: dict[str, tuple[str, Any]] = {
     "n": ("n", 5),
     "dataset": ("dataset", "coco2014"),
     "backbone": ("backbone", "vit-l14"),
+    "prompt": ("prompt", "ensemble"),
     "method": ("method", "ours"),
     "hyper_parameters": ("hyper_parameters", {"shots": 7}),
     "files": ("files", {}),

@@ -13,7 +13,7 @@ LARGEST = 2**53  # whole numbers beyond it are not whole in every table
 ROUNDING = 1e-6  # that a percentage may be beyond 0 or 100
 SEALED = 2  # the schema from which on a record has a seal
 SCORES = "scores.safetensors"
-SHOWN = {"protocol": ("dataset", "backbone", "n"), "config": ("method",), "replicate": ("seed", "order")}
+SHOWN = {"protocol": ("dataset", "backbone", "prompt", "n"), "config": ("method",), "replicate": ("seed", "order")}
 MOST_METRICS = 1000  # each is a column of a table
 COUNTS = ("classes_",)  # metrics whose names begin so are counts and no percentages
 

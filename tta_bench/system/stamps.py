@@ -29,10 +29,19 @@ def stamp(path: Path) -> Any:
 def last_change(path: Path) -> int:
     """When a file, a folder or anything in it was last changed, in ns."""
     try:
-        inside = [e.stat(follow_symlinks=False).st_ctime_ns for e in os.scandir(path)] if path.is_dir() else []
+        inside = [_changed(entry) for entry in os.scandir(path)] if path.is_dir() else []
         return max(path.stat().st_ctime_ns, *inside, 0)
     except OSError:
         return 0
+
+
+def _changed(entry: os.DirEntry[str]) -> int:
+    """A link or what it leads to, whichever is newer."""
+    own = entry.stat(follow_symlinks=False).st_ctime_ns
+    try:
+        return max(own, entry.stat().st_ctime_ns) if entry.is_symlink() else own
+    except OSError:  # it leads nowhere
+        return own
 
 
 @dataclass(frozen=True)
