@@ -12,6 +12,7 @@ from PIL import Image, ImageOps
 from torchvision import transforms
 from torchvision.transforms import functional as tvf
 
+from benchmarks.views import field_operation
 from tta_bench import views
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.interfaces import Preprocess, ViewRecipe
@@ -382,40 +383,13 @@ def test_augmix_follows_the_official_chain(photo: Image.Image) -> None:
                 place = 3 * j + k
                 name = list(OPERATIONS)[int(9 * row[7 + place])]
                 sign = -1 if row[25 + place] < 0.5 else 1
-                chain = pillow_operation(name, chain, 0.1 + 0.9 * row[16 + place], sign)
+                chain = field_operation(name, chain, 0.1 + 0.9 * row[16 + place], sign)
             chains.append(np.asarray(chain).astype(float))
         w = exponential / exponential.sum()
         mixed = share * crop + (1 - share) * sum(weight * chain for weight, chain in zip(w, chains, strict=True))
         difference = np.abs(view - mixed)
         assert difference.mean() < 1
         assert np.quantile(difference, 0.99) < 2  # a level that rounds differently before an equalize may come to more
-
-
-def pillow_operation(name: str, image: Image.Image, u: float, sign: int) -> Image.Image:
-    size = image.width
-
-    def affine(*matrix: float) -> Image.Image:
-        return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
-
-    match name:
-        case "autocontrast":
-            return ImageOps.autocontrast(image)
-        case "equalize":
-            return ImageOps.equalize(image)
-        case "posterize":
-            return ImageOps.posterize(image, 4 - int(u * 4 / 10))
-        case "rotate":
-            return image.rotate(sign * int(u * 30 / 10), Image.Resampling.BILINEAR)
-        case "solarize":
-            return ImageOps.solarize(image, 256 - int(u * 256 / 10))
-        case "shear_x":
-            return affine(1, sign * u * 0.3 / 10, 0, 0, 1, 0)
-        case "shear_y":
-            return affine(1, 0, 0, sign * u * 0.3 / 10, 1, 0)
-        case "translate_x":
-            return affine(1, 0, sign * int(u * size / 3 / 10), 0, 1, 0)
-        case _:
-            return affine(1, 0, 0, 0, 1, sign * int(u * size / 3 / 10))
 
 
 def test_the_weights_of_chains_are_dirichlet() -> None:
