@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 from tta_bench import records
 from tta_bench.errors import BadData, StoreError, UsageError
-from tta_bench.features import pack_export
+from tta_bench.features import pack_export, pack_rows
 from tta_bench.features.encoding import EncodedViews
 from tta_bench.features.options import EncodingOptions
 from tta_bench.features.pack import Pack, info, open_pack, verify
@@ -209,6 +209,22 @@ def test_features_of_another_length_are_refused_when_read(wrong: float, tmp_path
             read()
 
 
+def test_what_is_kept_in_memory_is_what_is_read_and_nobody_can_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "p.safetensors")
+    kept = open_pack(file)
+    monkeypatch.setattr(pack_rows, "KEPT", 0)
+    by_row = open_pack(file)
+    for _ in range(2):
+        for found, expected in (
+            (kept.image(2), by_row.image(2)),
+            (kept.views("augmix5", 2), by_row.views("augmix5", 2)),
+        ):
+            assert torch.equal(found, expected)
+            found.zero_()  # as a careless method might
+
+
 # ------------------------------------------------------------------------------------------------------------ recipes
 
 
@@ -293,6 +309,7 @@ from pathlib import Path
 from tta_bench.interfaces import Task
 from tta_bench.methods.clip import CLIP
 from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews
+from tta_bench.features import pack_rows
 from tta_bench.features.pack import open_pack
 from tta_bench.features.stream import Stream, observations
 from tta_bench.views import AugMix, Original

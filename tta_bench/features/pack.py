@@ -31,7 +31,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
-from tta_bench.features.pack_rows import Rows
+from tta_bench.features.pack_rows import NORM_TOLERANCE, Rows, unit
 from tta_bench.interfaces import ViewRecipe
 from tta_bench.system.files import file_digest
 from tta_bench.system.text import is_text
@@ -39,7 +39,6 @@ from tta_bench.views import Original
 
 FORMAT = "1"
 CHUNK = 256  # images that `verify` looks at in one go
-NORM_TOLERANCE = 0.01  # float16 is within 0.0003
 LONGEST_FAULT = 600  # characters
 LARGEST_SCALE = 1000.0  # CLIP's is at most 100, SigLIP's near 110
 REGIONS = ("crops",)  # families that show parts of the image; the others show it as a whole
@@ -99,12 +98,11 @@ class Pack:
 
     def image(self, index: int) -> Tensor:
         """The original image's unit-norm features, [1, D]."""
-        return self._unit(self._rows.read("image", index)[None], "image", index)
+        return self._rows.unit("image", index)
 
-    def views(self, recipe: str, index: int) -> Tensor:
-        """Unit-norm features of the image's views, [V, D]."""
-        name = f"views/{recipe}"
-        return self._unit(self._rows.read(name, index), name, index)
+    def views(self, recipe: str, index: int, count: int | None = None) -> Tensor:
+        """Unit-norm features of the image's views, or of the first `count`, [V, D]."""
+        return self._rows.unit(f"views/{recipe}", index, count)
 
     def boxes(self, recipe: str, index: int) -> Tensor | None:
         """Where the image's views lie, [V, 4] left, top, right, bottom as shares of width and height, if it says so."""
@@ -116,19 +114,8 @@ class Pack:
         if prompt not in self.prompts:
             raise UsageError(f"prompt '{prompt}' is not in {self.file}; it has {', '.join(self.prompts)}")
         bank: Tensor = self._tensors.get_tensor(f"text/{prompt}").clone()
-        unit = self._unit(bank, f"text/{prompt}")
-        return bank if bank.dtype == torch.float32 else unit
-
-    def _unit(self, features: Tensor, name: str, row: int | None = None) -> Tensor:
-        """A copy as float32 and of length 1. Raises `BadData` for features that were not, which would give a wrong
-        number."""
-        unit = features.to(torch.float32, copy=True)
-        lengths: Tensor = torch.linalg.vector_norm(unit, dim=-1, keepdim=True)
-        # numpy takes half of torch's time for a few numbers
-        if not np.abs(lengths.numpy() - 1).max() <= NORM_TOLERANCE:  # nor is a nan
-            where = name if row is None else f"{name}, row {row}"
-            raise BadData(f"{self.file}, {where}: the length is not 1; see `ttabench pack verify`")
-        return unit.div_(lengths)
+        of_length_1 = unit(bank, f"{self.file}, text/{prompt}")
+        return bank if bank.dtype == torch.float32 else of_length_1
 
     # ------------------------------------------------------------------------------------------------ recipes
 

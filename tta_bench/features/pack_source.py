@@ -129,7 +129,7 @@ class PackedViews:
         """Unit-norm features [V, D] of image `index`."""
         if self._source is None:
             return self.pack.image(index)
-        return self.pack.views(self._source, index)[: self.recipe.count]
+        return self.pack.views(self._source, index, self.recipe.count)
 
     def expect(self, index: int) -> None:
         """Nothing to do: all of the file was read for its fingerprint."""

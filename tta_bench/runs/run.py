@@ -167,14 +167,15 @@ class Run:
         adaptation = adapt(
             self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter, writer, ties
         )
-        self.notes += self._suspicions(task, adaptation)
+        weight = cost.weigh(self.method)
+        self.notes += self._suspicions(task, adaptation, weight)
         if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
             raise BackboneChanged(
                 f"method '{self.method.name}' has changed the backbone {self.source.backbone_name}, and with it the "
                 "numbers of all others: its own is not recorded"
             )
         self._refuse_changed_pack(checkpoint)
-        record = self._save(folder, adaptation, self._counts(task, adaptation))
+        record = self._save(folder, adaptation, self._counts(task, adaptation, weight))
         for note in record.notes[len(self._strangers()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
@@ -268,7 +269,7 @@ class Run:
             return "its own, without labels and later images"
         return "the runner's" if self.origin.built_in else "the caller's: an instance, not fenced off"
 
-    def _counts(self, task: Task, adaptation: Adaptation) -> dict[str, int]:
+    def _counts(self, task: Task, adaptation: Adaptation, weight: cost.Weight) -> dict[str, int]:
         """What the run cost besides time. `forwards_per_image` is what the method asks for, `encoder_forwards` what was
         left to do: the store may have had all of it."""
         texts = self.source.prompts.count + (0 if self.reward is None else self.reward.prompts.count)
@@ -282,16 +283,16 @@ class Run:
             "encoder_forwards": self.encoder_forwards,
             "text_forwards": texts + (0 if tuned is None else tuned.texts),
             "backward_passes": 0 if tuned is None else tuned.backward_passes,
-            "state_bytes": cost.weigh(self.method).bytes,
+            "state_bytes": weight.bytes,
             "step_flops": adaptation.step_flops,
         }
 
-    def _suspicions(self, task: Task, adaptation: Adaptation) -> list[str]:
-        """What the features and the method's state give reason to say."""
-        last, episodic = cost.weigh(self.method).digest, self.method.setting == "episodic"
+    def _suspicions(self, task: Task, adaptation: Adaptation, weight: cost.Weight) -> list[str]:
+        """What the features and the method's last state give reason to say."""
+        episodic = self.method.setting == "episodic"
         return [
             *alarms.no_spread(task.text, "the class texts"),
-            *alarms.unchanged_state(adaptation.first_state, last, len(self.stream), episodic),
+            *alarms.unchanged_state(adaptation.first_state, weight.digest, len(self.stream), episodic),
         ]
 
     def _unlike_preset(self) -> list[str]:
