@@ -113,6 +113,9 @@ def locate(images: Path, names: Sequence[str]) -> list[Path | None]:
     """Where each listed image is: under its listed folder or, in a flat copy, by its base name alone; None: nowhere.
 
     Folders are listed once, which is quicker than asking for each file.
+
+    Raises:
+        BadData: one file would stand for two images.
     """
     listings: dict[str, set[str]] = {}
     found: list[Path | None] = []
@@ -120,6 +123,10 @@ def locate(images: Path, names: Sequence[str]) -> list[Path | None]:
         folder, _, base = name.rpartition("/")
         spots = [spot for spot in dict.fromkeys((folder, "")) if base in _listing(images, spot, listings)]
         found.append(images / spots[0] / base if spots else None)
+    image_of: dict[Path, str] = {}
+    for name, file in zip(names, found, strict=True):
+        if file is not None and image_of.setdefault(file, name) != name:
+            raise BadData(f"{file} can't be both {image_of[file]} and {name}: put them into the folders of the list")
     return found
 
 

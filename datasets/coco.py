@@ -87,7 +87,7 @@ class COCO2017Val(_COCO):
 def read_instances(file: Path) -> tuple[list[str], list[str], Labels]:
     """Class names by category id, images by image id, and which class is in which image, [N, C]."""
     try:
-        content: dict[str, Any] = parse_json(read_utf8(file), object_hook=_without_outlines)
+        content: dict[str, Any] = parse_json(read_utf8(file), _without_outlines)
         categories = sorted(content["categories"], key=lambda category: category["id"])
         images = sorted(content["images"], key=lambda image: image["id"])
         column = {category["id"]: c for c, category in enumerate(categories)}
@@ -96,11 +96,15 @@ def read_instances(file: Path) -> tuple[list[str], list[str], Labels]:
             raise ValueError("an id of an image or a category is there twice")
         labels = np.zeros((len(images), len(categories)), np.int8)
         for annotation in content["annotations"]:
+            if annotation["iscrowd"] not in (None, 0, 1):
+                raise ValueError(f"iscrowd is {annotation['iscrowd']!r}; expected 0 or 1")
             if not annotation["iscrowd"]:
                 labels[row[annotation["image_id"]], column[annotation["category_id"]]] = 1
         class_names, files = [category["name"] for category in categories], [image["file_name"] for image in images]
         if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in (*class_names, *files)):
             raise ValueError("a name in it is no text")
+        if not all(name.strip() for name in class_names):
+            raise ValueError("a class has no name")
         return class_names, files, labels
     except (ValueError, TypeError) as error:
         raise BadData(f"{file}: not a COCO annotation file: {error}") from error

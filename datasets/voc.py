@@ -24,6 +24,7 @@ from tta_bench.datasets._archives import Archive
 from tta_bench.datasets._layout import VOC2007, VOC2012, Layout, listed_file, read_lines
 from tta_bench.datasets._photos import Labels, OfficialPhotos, check_variant, count_warnings, full_size, labelled
 from tta_bench.errors import BadData, UsageError
+from tta_bench.system.text import counted
 
 WORDS = {
     "aeroplane": "aeroplane",
@@ -150,10 +151,10 @@ def read_flags(folder: Path, split_list: Path, ids: Sequence[str]) -> tuple[Labe
     if all(file.is_file() for file in class_files):
         flags = np.stack([_read_class_file(file, ids) for file in class_files], axis=1)  # [N, 20]
         return flags, sources, _disagreement(flags, annotations, ids)
+    missing = next(file for file in class_files if not file.is_file())
     if annotations.is_dir():
         flags = np.stack([_read_annotation(annotations / f"{image_id}.xml") for image_id in ids])
-        return flags, sources, []
-    missing = next(file for file in class_files if not file.is_file())
+        return flags, sources, [*_not_used(class_files, missing), *_without_objects(flags, annotations, ids)]
     raise BadData(f"{folder}: no labels: neither {missing} nor {annotations} is there")
 
 
@@ -176,18 +177,50 @@ def _read_annotation(file: Path) -> Labels:
     """One image's flags from its objects, [20]."""
     flags = np.full(len(CLASSES), ABSENT, np.int8)
     try:
-        objects = ElementTree.parse(file).getroot().findall("object")  # a person's `part`s are deeper: not objects
+        root = ElementTree.parse(file).getroot()
     except FileNotFoundError:
         raise BadData(f"{file}: no such file") from None
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # it may name an encoding that there isn't
         raise BadData(f"{file}: not readable as XML: {error}") from error
-    for item in objects:
-        name = (item.findtext("name") or "").strip()
+    if root.tag != "annotation":
+        raise BadData(f"{file}: not an annotation of VOC: it begins with <{root.tag[:80]}>")
+    for item in _children(file, root, "object"):  # a person's `part`s are deeper: not objects
+        names, marks = _children(file, item, "name"), _children(file, item, "difficult")
+        if len(names) != 1 or len(marks) > 1:
+            raise BadData(f"{file}: an object has {len(names)} names and {len(marks)} marks of being difficult")
+        name = (names[0].text or "").strip()
         if name not in PLACE:
             raise BadData(f"{file}: unknown class '{name}'")
-        difficult = (item.findtext("difficult") or "0").strip() == "1"
-        flags[PLACE[name]] = max(flags[PLACE[name]], DIFFICULT if difficult else PRESENT)
+        difficult = (marks[0].text or "").strip() if marks else "0"
+        if difficult not in ("0", "1"):
+            raise BadData(f"{file}: difficult is '{difficult[:80]}'; expected 0 or 1")
+        flags[PLACE[name]] = max(flags[PLACE[name]], DIFFICULT if difficult == "1" else PRESENT)
     return flags
+
+
+def _children(file: Path, element: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
+    """Those of that tag. One that is spelt a little differently would be overlooked, and with it a label."""
+    for child in element:
+        if isinstance(child.tag, str) and child.tag != tag and child.tag.lower().rstrip("s") == tag:
+            raise BadData(f"{file}: <{child.tag}> where <{tag}> is expected")
+    return element.findall(tag)
+
+
+def _not_used(class_files: Sequence[Path], missing: Path) -> list[str]:
+    """A copy may have none of the class files; one that has lost some would be read otherwise with them."""
+    there = sum(file.is_file() for file in class_files)
+    return [f"{missing} is missing, so the {there} other class files are not used: Annotations are"] if there else []
+
+
+def _without_objects(flags: Labels, annotations: Path, ids: Sequence[str]) -> list[str]:
+    """Every image of VOC shows at least one of its classes."""
+    empty = np.flatnonzero((flags == ABSENT).all(axis=1))
+    if not len(empty):
+        return []
+    return [
+        f"{annotations}: {counted(len(empty), 'image')} without any object, the first is {ids[empty[0]]}: all classes "
+        "count as absent there"
+    ]
 
 
 def _disagreement(flags: Labels, annotations: Path, ids: Sequence[str]) -> list[str]:

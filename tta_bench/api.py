@@ -137,8 +137,10 @@ def grid(
     cells = grids.plan(bench, named, images, encoders, replicates, shared, streams)
     executor = LocalExecutor(Workplace.of(bench), jobs, bench.reporter.line) if jobs > 1 else None
     done = list(grids.execute(bench, cells, force, named == [grids.ALL], executor))
-    found = [cell.record for cell in done if cell.record is not None]
-    return Results(found, failures=[f"{cell.spec}: {cell.failure}" for cell in done if cell.record is None])
+    found = {cell.record.run_id: cell.record for cell in done if cell.record is not None}  # two cells may be one run
+    return Results(
+        list(found.values()), failures=[f"{cell.spec}: {cell.failure}" for cell in done if cell.record is None]
+    )
 
 
 def load_results(folder: Path | str | None = None) -> Results:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import strategies as st
 from typer.main import get_command
 
@@ -120,6 +123,23 @@ def test_an_impossible_number_is_refused(text: str) -> None:
 def test_a_field_of_several_types_names_them_all(hint: Any, wanted: str) -> None:
     with pytest.raises(UsageError, match=f"{wanted} is wanted"):
         hyperparameters._coerce("-inf", hint, "--set x")
+
+
+@pytest.mark.parametrize("given", [np.int64(3), np.float32(3), torch.tensor(3), torch.tensor(3.0)])
+def test_a_number_of_numpy_or_torch_is_that_number(given: Any) -> None:
+    """As an object it would be a run of its own, whose record does not tell the value."""
+    for hint in (float, float | None):
+        found = hyperparameters._typed(given, hint, "x")
+        assert type(found) is float
+        assert found == 3
+    assert hyperparameters._typed((given, 1), tuple[float, float], "x") == (3.0, 1.0)
+
+
+@pytest.mark.parametrize("given", [Fraction(1, 2), None, np.ones(2), {}, object])
+def test_an_object_in_place_of_a_number_is_refused(given: Any) -> None:
+    with pytest.raises(UsageError, match="a finite number is wanted"):
+        hyperparameters._typed(given, float, "x")
+    assert hyperparameters._typed(given, Any, "x") is given  # a field of the author's own kind takes it
 
 
 def test_a_name_with_a_line_break_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

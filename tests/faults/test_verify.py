@@ -16,7 +16,7 @@ import tta_bench
 from tests.conftest import TOY, Invoke
 from tta_bench import metrics, records
 from tta_bench.records import SCORES, RunRecord
-from tta_bench.runs.again import Replay
+from tta_bench.runs.again import Elsewhere, Replay, request, usual_range
 from tta_bench.runs.bench import Bench
 from tta_bench.system import outcome
 from tta_bench.system import record_form as form
@@ -263,3 +263,28 @@ def test_bits_count_on_the_same_machine_and_sizes_on_another(
     largest: float, elsewhere: tuple[str, ...], holds: bool
 ) -> None:
     assert Replay("replay", largest, "", (1.0, 1.0), elsewhere, (), (), range=10.0).holds is holds
+
+
+def test_elsewhere_another_map_does_not_hold() -> None:
+    found = Replay("replay", 1e-6, "", (50.0, 50.06), ("processor",), (), (), range=10.0)
+    assert not found.holds
+    assert replace(found, mean_ap=(50.0, 50.04)).holds
+    assert replace(found, mean_ap=(None, None)).holds
+    assert not replace(found, mean_ap=(50.0, None)).holds
+
+
+def test_scores_far_off_do_not_widen_what_may_differ() -> None:
+    scores = np.random.default_rng(0).normal(size=(100, 7))
+    usual = usual_range(scores)
+    assert usual == pytest.approx(3.3, abs=0.5)
+    scores[0] = 1e6  # an image
+    scores[:, 0] = -1e6  # and a class that is masked
+    assert usual_range(scores) == pytest.approx(usual, abs=0.3)
+
+
+def test_a_role_named_as_a_hyper_parameter_is_not_taken_for_it(tda: RunRecord) -> None:
+    both = {"views": "2", "recipe.views": "plain8"}
+    named_alike = replace(tda, changes=both, hyper_parameters={"views": 2})
+    assert request(named_alike, Elsewhere()).recipes == {"views": "plain8"}
+    assert request(replace(named_alike, changes={"views": "2"}), Elsewhere()).recipes == {}
+    assert request(replace(tda, changes={"views": "plain8"}), Elsewhere()).recipes == {"views": "plain8"}

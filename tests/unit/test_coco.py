@@ -151,6 +151,13 @@ def test_only_images_in_use_must_be_there(root: Path) -> None:
             '"annotations": [{"image_id": 1, "category_id": 7}]}',
             "7 is not in it",
         ),
+        (
+            '{"images": [{"id": 1, "file_name": "a.jpg"}], "categories": [{"id": 1, "name": "a"}], '
+            '"annotations": [{"image_id": 1, "category_id": 1, "iscrowd": "0"}]}',
+            "iscrowd is '0'; expected 0 or 1",
+        ),
+        ('{"images": [], "categories": [{"id": 1, "name": " "}], "annotations": []}', "a class has no name"),
+        ('{"images": [], "categories": [], "annotations": [], "annotations": []}', "'annotations' is in it twice"),
     ],
 )
 def test_bad_annotations_are_named(root: Path, content: str, complaint: str) -> None:

@@ -127,8 +127,9 @@ def test_other_code_or_libraries_are_another_run(
 
 
 def test_the_code_counts_with_everything_that_comes_with_it() -> None:
-    names = {file.name for file in known._sources(Path(known.__file__).parent.parent)}
-    assert {"purf.py", "scenes.py", "tiny.py", "known.py", "views.py"} <= names
+    names = {file.name for file in known._files(Path(known.__file__).parent.parent)}
+    assert {"purf.py", "scenes.py", "tiny.py", "known.py", "views.py", "tiny.safetensors"} <= names
+    assert not any(name.endswith(".pyc") for name in names)
 
 
 def test_a_damaged_note_is_as_good_as_none(home: Path, bench: Bench, finished: RunSpec) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.dataset_fixtures import make_nuswide, photo
 from tta_bench.datasets import nuswide
+from tta_bench.datasets._layout import locate
 from tta_bench.datasets.nuswide import CONCEPTS, NUSWideTest
 from tta_bench.errors import BadData, DataMissing, UnknownName, UsageError
 from tta_bench.system.progress import Silent
@@ -165,6 +166,12 @@ def test_photos_in_one_folder_are_found_by_their_base_names(root: Path, folder: 
     assert flat.sources[-1] == place / folder
     (status,) = NUSWideTest.status(root)
     assert (status.images, status.complete) == (4, True)
+
+
+def test_one_photo_does_not_stand_for_two_of_one_base_name(tmp_path: Path) -> None:
+    (tmp_path / "0001_1.jpg").touch()
+    with pytest.raises(BadData, match=r"0001_1\.jpg can't be both a/0001_1\.jpg and b/0001_1\.jpg"):
+        locate(tmp_path, ["a/0001_1.jpg", "b/0001_1.jpg"])
 
 
 def test_photos_that_may_appear_later_change_a_source(root: Path) -> None:

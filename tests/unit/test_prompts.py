@@ -102,6 +102,8 @@ def test_cupl_sentences_may_differ_in_number(backbone: OpenClip, tmp_path: Path)
         ('{"cat": ["a"]}', "and for 1 more"),
         ('{"cat": ["a"], "traffic light": [], "fire hydrant": ["b"]}', "no sentences for class 'traffic_light'"),
         ('{"cat": "a", "traffic light": ["b"], "fire hydrant": ["c"]}', "needs a list"),
+        ('{"cat": ["a"], "cat": ["b"]}', "not a json file .*'cat' is in it twice"),
+        ('{"cat": ["a"], "Traffic_light": ["b"], "traffic light": ["c"]}', "'traffic light' is in it twice, in two"),
         ("[1, 2]", "not a table"),
         ("{", "not a json file"),
     ],

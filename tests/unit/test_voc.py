@@ -115,6 +115,18 @@ def test_sources_that_disagree_are_reported_and_the_class_files_win(root: Path) 
     assert np.array_equal(before.labels, after.labels)
 
 
+def odd_object(content: str, tag: str = "object") -> str:
+    return f"<annotation><{tag}>{content}</{tag}></annotation>"
+
+
+def test_annotations_that_stand_in_for_a_lost_class_file_or_hold_no_object_are_worth_a_line(root: Path) -> None:
+    (root / "VOCdevkit/VOC2007/ImageSets/Main/dog_test.txt").unlink()
+    (root / "VOCdevkit/VOC2007/Annotations/000002.xml").write_text("<annotation/>")
+    _, lost, empty = VOC2007Test.open(root).warnings  # the first is the number of images
+    assert "dog_test.txt is missing, so the 19 other class files are not used" in lost
+    assert "1 image without any object, the first is 000002" in empty
+
+
 def test_no_labels_at_all(tmp_path: Path) -> None:
     make_voc(tmp_path / "VOC2007", annotations=False, class_files=False)
     with pytest.raises(BadData, match=r"neither .*aeroplane_test.txt nor .*Annotations"):
@@ -131,6 +143,13 @@ def test_carriage_returns(root: Path, tmp_path: Path) -> None:
     [
         ("Annotations/000002.xml", "<annotation><object>", "000002.xml: not readable as XML"),
         ("Annotations/000002.xml", voc_annotation([("unicorn", False)]), "000002.xml: unknown class 'unicorn'"),
+        ("Annotations/000002.xml", "<html>404</html>", "000002.xml: not an annotation of VOC: it begins with <html>"),
+        ("Annotations/000002.xml", '<annotation xmlns="a:b"/>', "000002.xml: not an annotation of VOC"),
+        ("Annotations/000002.xml", odd_object("<name>dog</name>", "Object"), "<Object> where <object> is expected"),
+        ("Annotations/000002.xml", odd_object("<name>dog</name><Difficult>1</Difficult>"), "<Difficult> where"),
+        ("Annotations/000002.xml", odd_object("<name>dog</name><difficult>True</difficult>"), "difficult is 'True'"),
+        ("Annotations/000002.xml", odd_object("<name>dog</name><difficult/>"), "difficult is ''; expected 0 or 1"),
+        ("Annotations/000002.xml", odd_object("<name>dog</name><name>cat</name>"), "an object has 2 names and 0"),
         ("ImageSets/Main/dog_test.txt", "000001 yes\n", "dog_test.txt: entry 1 is '000001 yes'"),
         ("ImageSets/Main/dog_test.txt", "000001 1\n", "dog_test.txt: image 000002 of the split is not in it"),
         ("ImageSets/Main/test.txt", "\n", "test.txt: the file is empty"),

@@ -135,6 +135,8 @@ class Overview:
     def show(self) -> None:
         show_table(self._rows())
         states = [standing.state.value for standing in self.standings]
+        if not all(standing.certain for standing in self.standings):
+            print("* as recorded: only a run can tell whether a plugin's code and data are still those")
         print(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(("done", "failed", "waiting"))))
 
     @contextmanager
@@ -176,6 +178,7 @@ class Overview:
         mean = f"{sum(values) / len(values):.2f}" if values else "–"
         if values and not alike:
             mean = f"{min(values):.2f} to {max(values):.2f}, other images"
+        mean += "" if all(at.certain for at in here) else "*"
         return f"{mean} ({len(records)}/{len(here)}{f', {failed} failed' if failed else ''})"
 
     def _table(self) -> Table:

@@ -38,6 +38,10 @@ def read_cupl(file: Path, class_names: Sequence[str]) -> list[tuple[str, ...]]:
     if not isinstance(content, dict):
         raise BadData(f"{file}: not a table of sentences by class")
     by_class = {_plain_name(name): sentences for name, sentences in content.items()}
+    if len(by_class) < len(content):
+        spelt = [_plain_name(name) for name in content]
+        twice = next(name for name in spelt if spelt.count(name) > 1)
+        raise BadData(f"{file}: class '{twice}' is in it twice, in two spellings")
     missing = [name for name in class_names if not by_class.get(_plain_name(name))]
     if missing:
         more = f" and for {len(missing) - 1} more" if len(missing) > 1 else ""

@@ -178,6 +178,8 @@ def compare(
     resamples: int = 1000,
 ) -> Comparison:
     """Every method against `baseline` under every protocol; every two methods if there is no baseline."""
+    if resamples < 2:
+        raise UsageError(f"resamples={resamples}: at least 2 are needed, and 1,000 for intervals that mean something")
     runs = list(runs)
     methods = {run.method for run in runs}
     if baseline is not None and baseline not in methods:

@@ -140,11 +140,26 @@ def _is_finite(value: float) -> bool:
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
-    """A Python value: a list may stand for a tuple and a whole number for a float; other objects are the method's."""
-    parts = value if isinstance(value, list | tuple) else [value]
-    if all(isinstance(part, bool | int | float | str) for part in parts):
-        return _fit(list(value) if isinstance(value, tuple) else value, str(value), hint, where)
+    """A Python value: a list may stand for a tuple, a whole number for a float, numpy's and torch's numbers for
+    Python's; objects are for fields of another type."""
+    parts = [_number(part) for part in value] if isinstance(value, list | tuple) else [_number(value)]
+    if _takes_plain(hint) or all(isinstance(part, bool | int | float | str) for part in parts):
+        plain = parts if isinstance(value, list | tuple) else parts[0]
+        return _fit(plain, str(tuple(parts) if isinstance(value, tuple) else plain), hint, where)
     return value
+
+
+def _number(value: Any) -> Any:
+    """Python's own number for one of numpy or torch: a record and a table show it as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+
+
+def _takes_plain(hint: Any) -> bool:
+    """Whether a field holds numbers and texts and nothing else, so that an object in it can only be a mistake."""
+    if typing.get_origin(hint) is Literal:
+        return True
+    arguments = [argument for argument in typing.get_args(hint) if argument is not Ellipsis]
+    return all(map(_takes_plain, arguments)) if arguments else hint in (bool, int, float, str, types.NoneType)
 
 
 def _fit(value: Any, text: str, hint: Any, where: str) -> Any:

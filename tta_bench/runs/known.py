@@ -127,13 +127,14 @@ def _names_a_file(value: object) -> bool:
 
 @functools.cache
 def code_digest() -> str:
-    """Of every source file of the package, plugins that come with it included: what is computed may depend on any."""
+    """Of every file of the package, plugins and data that come with it included: what is computed may depend on any."""
     whole = hashlib.sha256()
-    for file in sorted(_sources(Path(tta_bench.__file__).parent)):
+    for file in sorted(_files(Path(tta_bench.__file__).parent)):
         whole.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
     return whole.hexdigest()
 
 
-def _sources(root: Path) -> Iterator[Path]:
+def _files(root: Path) -> Iterator[Path]:
     for folder, _, files in os.walk(root, followlinks=True):  # methods, datasets and backbones are links in a checkout
-        yield from (Path(folder, name) for name in files if name.endswith(".py"))
+        if Path(folder).name != "__pycache__":
+            yield from (Path(folder, name) for name in files)

@@ -40,6 +40,7 @@ class Standing(NamedTuple):
     record: RunRecord | None = None
     failure: str = ""
     exit_code: int = 0
+    certain: bool = True  # False: of a plugin only a run itself can tell that its code and data are still the same
 
 
 class Ledger:
@@ -49,7 +50,7 @@ class Ledger:
         self._bench = bench
 
     def standing(self, spec: RunSpec) -> Standing:
-        """Found without torch. Of an installed plugin an edit since then is not seen here: it would run again."""
+        """Found without torch. Of a plugin an edit since then, or of its data, is not seen here: it would run again."""
         found = self._bench.find(spec)
         if found is not None:
             return Standing(State.DONE, found)
@@ -58,7 +59,7 @@ class Ledger:
             if note["run"] and self._bench.can_find(spec):  # and has not: its files are others now
                 return Standing(State.WAITING)
             if note["run"]:
-                return Standing(State.DONE, records.load(self._bench.runs / note["run"]))
+                return Standing(State.DONE, records.load(self._bench.runs / note["run"]), certain=False)
             return Standing(State.FAILED, None, str(note["failure"]), int(note["exit_code"]))
         except (OSError, ValueError, KeyError, TypeError, TTABenchError):
             return Standing(State.WAITING)
@@ -100,8 +101,9 @@ def execute(
     before = {id(spec): ledger.standing(spec) for spec in cells}
     left_out = [] if retry_failed else [spec for spec in cells if before[id(spec)].state is State.FAILED]
     for spec in left_out:
-        _, _, failure, code = before[id(spec)]
-        yield Cell(spec, failure=f"failed before, --retry-failed tries again: {failure}", exit_code=code)
+        found = before[id(spec)]
+        failure = f"failed before, --retry-failed tries again: {found.failure}"
+        yield Cell(spec, failure=failure, exit_code=found.exit_code)
     todo = [spec for spec in cells if spec not in left_out]
     try:
         for cell in grid.execute(bench, todo, lenient=lenient, executor=executor):

@@ -355,7 +355,9 @@ class Run:
         changes |= {"preset": spec.preset} if spec.preset else {}
         usual = self.method.recipes
         changes |= self.configured.changes
-        changes |= {role: self.recipes[role].name for role in spec.recipes if self.recipes[role] != usual[role]}
+        other = {role: self.recipes[role].name for role in spec.recipes if self.recipes[role] != usual[role]}
+        fields = self.configured.values
+        changes |= {f"recipe.{role}" if role in fields else role: name for role, name in other.items()}
         origins = {"method": self.origin, **source.origins}
         record = RunRecord(
             **self.identities,  # type: ignore[arg-type]  # mypy takes ** for all fields

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,19 @@ def read_utf8(path: Path) -> str:
         ) from error
 
 
-def parse_json(text: str, **options: Any) -> Any:
-    """`json.loads` that raises a ValueError for whatever can't be read."""
+def parse_json(text: str, keep: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> Any:
+    """What people write as JSON: raises a ValueError for whatever can't be read, and for a key that is there twice, of
+    which `json.loads` forgets the first. `keep` says what to keep of an object while the rest is being parsed."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            raise ValueError(f"'{next(key for key in keys if keys.count(key) > 1)[:80]}' is in it twice")
+        return keep(found)
+
     try:
-        return json.loads(text, **options)
+        return json.loads(text, object_pairs_hook=once)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
