@@ -14,7 +14,7 @@ from itertools import combinations, product
 import numpy as np
 import pandas as pd
 
-from tta_bench.errors import BadData, UnknownName
+from tta_bench.errors import BadData, UnknownName, UsageError
 from tta_bench.features.orders import kind_of
 from tta_bench.metrics import Floats
 from tta_bench.metrics.paired import Replicates, Resampled, class_differences, difference, mean_ap
