@@ -96,6 +96,11 @@ def test_labels_of_another_variant(invoke: Invoke, home: Path, tmp_path: Path) -
     assert values(done.out)["mAP"] == pytest.approx(wanted["mAP"], abs=1e-12)
     assert wanted["mAP"] != run.metrics["mAP"]
     assert f"{len(samples)} of {run.n} images" in invoke("score", run.run_id, "--variant", "voc2007:mltta", *where).out
+    (marks,) = tmp_path.rglob("dog_test.txt")
+    marks.write_text(marks.read_text().replace(" 1\n", " -1\n"))
+    refused = invoke("score", run.run_id, "--variant", "voc2007:mltta", *where)
+    assert refused.code == 2
+    assert "the voc2007 that is here has other images or labels than" in refused.err
 
 
 def test_finish_alone_is_repeated(invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path) -> None:

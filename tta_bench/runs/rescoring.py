@@ -78,8 +78,11 @@ def variant_labels(record: RunRecord, bench: Bench, variant: str) -> Labels:
     own, other = bench.dataset(record.dataset), bench.dataset(variant)
     if list(map(_word, own.class_names)) != list(map(_word, other.class_names)):
         raise UsageError(f"--variant {variant} has other classes than {record.run_id}, which has no scores for them")
-    by_id, ids = _labels_by_id(other), record.ids()
-    if by_id.keys() == _labels_by_id(own).keys() and own.fingerprint != other.fingerprint:
+    by_id, recorded, ids = _labels_by_id(other), _labels_by_id(own), record.ids()
+    same = own.fingerprint == record.protocol.parts.get("images") and set(ids) <= recorded.keys()
+    if not same or not np.array_equal(np.stack([recorded[image] for image in ids]), record.labels()):
+        raise UsageError(f"the {record.dataset} that is here has other images or labels than {record.run_id} ran on")
+    if by_id.keys() == recorded.keys() and own.fingerprint != other.fingerprint:
         raise UsageError(f"--variant {variant} has other images under the same ids: run on it (--dataset {variant})")
     if not any(image in by_id for image in ids):
         raise UsageError(f"--variant {variant} has none of the images of {record.run_id}")
