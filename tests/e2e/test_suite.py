@@ -75,6 +75,9 @@ def test_failures_are_named_remembered_and_tried_again_when_asked(suite: Invoke,
     assert status.count("* (") == 2
     assert mark.startswith("* as recorded: only a run can tell")
     assert counts == third.out.splitlines()[-1]
+    one, other, *_ = (home / "cells").glob("*/*.note")
+    one.write_bytes(other.read_bytes())  # another cell's note in its place
+    assert suite("status").out.splitlines()[-1] == "3 done, 0 failed, 1 waiting"
 
 
 def test_a_suite_of_one_cell_that_fails_is_remembered_as_well(suite: Invoke, tmp_path: Path) -> None:

@@ -132,8 +132,21 @@ def test_the_code_counts_with_everything_that_comes_with_it() -> None:
     assert not any(name.endswith(".pyc") for name in names)
 
 
+def test_another_requests_note_is_as_good_as_none(home: Path, bench: Bench, finished: RunSpec) -> None:
+    """A tool that copies files may put one in the place of another."""
+    other = replace(finished, method="regions")
+    bench.run(other)
+    notes = [known._note(home, spec, bench.surroundings(spec)) for spec in (finished, other)]
+    assert notes[0] is not None
+    assert notes[1] is not None
+    assert bench.find(other) is not None
+    shutil.copy(notes[0], notes[1])
+    assert bench.find(other) is None
+    assert bench.run(other).record.method == "regions"
+
+
 def test_a_damaged_note_is_as_good_as_none(home: Path, bench: Bench, finished: RunSpec) -> None:
-    (note,) = (home / "known").glob("*/*.json")
+    (note,) = (home / "known").glob("*/*.note")
     for content in (b"", b"[]", b'{"run": 3, "files": 4}', b"\xff"):
         note.write_bytes(content)
         assert bench.find(finished) is None

@@ -28,6 +28,7 @@ from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
 from tta_bench.system.code import BUILT_IN
 from tta_bench.system.files import digest, write_atomically
+from tta_bench.system.seal import opened, sealed
 from tta_bench.system.stamps import Read, stamp
 
 CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME")  # where weights are looked for
@@ -48,7 +49,7 @@ def find(home: Path, runs: Path, spec: RunSpec, around: Surroundings) -> RunReco
     if file is None:
         return None
     try:
-        note = json.loads(file.read_bytes())
+        note = json.loads(opened(file.read_bytes(), file.stem))
         unchanged = all(stamp(Path(path)) == seen for path, seen in note["files"])
         folder = runs / str(note["run"])
         if not unchanged or not (folder / "run.json").is_file() or records.damage(folder):
@@ -65,7 +66,7 @@ def remember(home: Path, spec: RunSpec, around: Surroundings, run_id: str, read:
     if file is not None and read is not None and read.settled:
         note = {"run": run_id, "files": [(str(path), seen) for path, seen in read.stamps]}
         with contextlib.suppress(StoreError):  # it would only have saved time
-            write_atomically(file, json.dumps(note).encode())
+            write_atomically(file, sealed(json.dumps(note).encode(), file.stem))
 
 
 # ------------------------------------------------------------------------------------------------------- the request
@@ -96,7 +97,7 @@ def _note(home: Path, spec: RunSpec, around: Surroundings) -> Path | None:
         "versions": provenance.versions(),
     }
     key = digest(parts)
-    return home / "known" / key[:2] / f"{key}.json"
+    return home / "known" / key[:2] / f"{key}.note"
 
 
 def _is_built_in(registry: Registry, kind: Any, name: object) -> bool:

@@ -20,6 +20,7 @@ from tta_bench.runs import grid, known
 from tta_bench.runs.executors.work import words
 from tta_bench.runs.grid import Cell
 from tta_bench.system.files import digest, file_digest, write_atomically
+from tta_bench.system.seal import opened, sealed
 
 if TYPE_CHECKING:
     from tta_bench.runs.bench import Bench
@@ -55,7 +56,8 @@ class Ledger:
         if found is not None:
             return Standing(State.DONE, found)
         try:
-            note = json.loads(self._file(spec).read_bytes())
+            file = self._file(spec)
+            note = json.loads(opened(file.read_bytes(), file.stem))
             if note["run"] and self._bench.can_find(spec):  # and has not: its files are others now
                 return Standing(State.WAITING)
             if note["run"]:
@@ -67,14 +69,15 @@ class Ledger:
     def note(self, cell: Cell) -> None:
         run = "" if cell.record is None else cell.record.run_id
         content = {"cell": str(cell.spec), "run": run, "failure": cell.failure, "exit_code": cell.exit_code}
+        file = self._file(cell.spec)
         with suppress(StoreError):  # a home that is read-only still has its records
-            write_atomically(self._file(cell.spec), json.dumps(content, indent=1).encode())
+            write_atomically(file, sealed(json.dumps(content).encode(), file.stem))
 
     def _file(self, spec: RunSpec) -> Path:
         around = self._bench.surroundings(spec)
         where = [str(around.data_root.absolute()), str(Path("~").expanduser())]
         key = digest([repr(spec), known.code_digest(), *where, self._loose_code(spec)])
-        return self._bench.home / "cells" / key[:2] / f"{key}.json"
+        return self._bench.home / "cells" / key[:2] / f"{key}.note"
 
     def _loose_code(self, spec: RunSpec) -> dict[str, str]:
         """Digests of the loose files behind the names: a distribution is known only when it is loaded."""
