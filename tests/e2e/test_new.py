@@ -88,6 +88,7 @@ def test_a_class_never_takes_a_name_that_its_file_uses(kind: str, name: str, inv
         (("metod", "mine"), "unknown kind of plugin 'metod'. Did you mean method?"),
         (("method", "MyMethod"), "Did you mean my-method?"),
         (("method", "../x"), "'../x' can't be a plugin's name"),
+        (("method", "n" * 65), "write up to 64 small letters"),
         (("method", "1st"), "a letter first"),
         (("method", "tda"), "'tda' is a method of ttabench "),
         (("dataset", "scenes"), "'scenes' is a dataset of ttabench "),

@@ -134,7 +134,7 @@ def test_the_code_counts_with_everything_that_comes_with_it() -> None:
 
 def test_another_requests_note_is_as_good_as_none(home: Path, bench: Bench, finished: RunSpec) -> None:
     """A tool that copies files may put one in the place of another."""
-    other = replace(finished, method="regions")
+    other = replace(finished, method="tda", recipes={"views": "plain3"})
     bench.run(other)
     notes = [known._note(home, spec, bench.surroundings(spec)) for spec in (finished, other)]
     assert notes[0] is not None
@@ -142,7 +142,7 @@ def test_another_requests_note_is_as_good_as_none(home: Path, bench: Bench, fini
     assert bench.find(other) is not None
     shutil.copy(notes[0], notes[1])
     assert bench.find(other) is None
-    assert bench.run(other).record.method == "regions"
+    assert bench.run(other).record.method == "tda"
 
 
 def test_a_damaged_note_is_as_good_as_none(home: Path, bench: Bench, finished: RunSpec) -> None:

@@ -22,6 +22,7 @@ from tta_bench.system.text import visible
 if TYPE_CHECKING:
     from tta_bench.plugins import Kind, Registry
 
+LONGEST = 64  # characters of a name, which becomes that of a file
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 ALL = "all"  # behind --method
 # How the new plugin is examined and run, by its kind.
@@ -109,9 +110,9 @@ class Scaffold:
 
 def check_spelling(name: str) -> None:
     """Raises `UsageError` for what is no name of a distribution, a module and an entry point at once."""
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(name) or len(name) > LONGEST:
         proposed = _proposed(name)
-        rule = "write small letters, digits and single hyphens, a letter first"
+        rule = f"write up to {LONGEST} small letters, digits and single hyphens, a letter first"
         hint = f". Did you mean {proposed}?" if proposed else ""
         raise UsageError(visible(f"'{name}' can't be a plugin's name: {rule}{hint}"))
 
@@ -130,7 +131,7 @@ def _proposed(name: str) -> str:
     """MyMethod, my.method and My Method -> my-method."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
     plain = re.sub(r"[^a-z0-9]+", "-", spaced.casefold()).strip("-")
-    return plain if NAME.fullmatch(plain) else ""
+    return plain if NAME.fullmatch(plain) and len(plain) <= LONGEST else ""
 
 
 def _importable(module: str) -> bool:
