@@ -201,7 +201,8 @@ def test_the_size_of_the_dataset_is_kept_and_changes_no_identity(tmp_path: Path)
 
 def test_the_examples_of_the_docstrings(results: Results, saved: RunRecord) -> None:
     given = {**vars(records), "results": results, "run": saved}
-    tests = [test for test in doctest.DocTestFinder().find(records, globs=given) if test.examples]
+    finder, modules = doctest.DocTestFinder(), (records.record, records.results)
+    tests = [test for module in modules for test in finder.find(module, globs=given) if test.examples]
     assert len(tests) >= 4
     runner = doctest.DocTestRunner()
     for test in tests:

@@ -66,5 +66,5 @@ def test_a_list_that_was_edited_or_made_by_other_checks_is_not_believed(
     records.load_all(file.parent.parent)
     other = tmp_path / "other.py"
     other.write_text("", encoding="utf-8")
-    monkeypatch.setattr(records, "CHECKED_BY", (other,))
+    monkeypatch.setattr(records.files, "CHECKED_BY", (other,))
     assert checks(file, monkeypatch) == 1

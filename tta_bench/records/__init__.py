@@ -1,0 +1,36 @@
+"""Records of runs: one run, its folder on disk, and many runs together."""
+
+from tta_bench.records.files import damage, load, load_all, save
+from tta_bench.records.plain import as_plain
+from tta_bench.records.record import (
+    DIAGNOSTICS,
+    OUTPUTS,
+    SCHEMA,
+    SCORES,
+    Identity,
+    RunRecord,
+    load_diagnostics,
+    load_in_dataset_order,
+    load_scores,
+    run_id,
+)
+from tta_bench.records.results import Results
+
+__all__ = [
+    "DIAGNOSTICS",
+    "OUTPUTS",
+    "SCHEMA",
+    "SCORES",
+    "Identity",
+    "Results",
+    "RunRecord",
+    "as_plain",
+    "damage",
+    "load",
+    "load_all",
+    "load_diagnostics",
+    "load_in_dataset_order",
+    "load_scores",
+    "run_id",
+    "save",
+]

@@ -1,0 +1,166 @@
+"""Many runs, and the doors to their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from tta_bench.records.record import RunRecord
+from tta_bench.system.text import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Results(Sequence[RunRecord]):
+    """Runs, as a sequence that does not change. `Results(*load_all(folder))` holds all of a folder.
+
+    >>> len(results), results[0].method, [run.seed for run in results]
+    (3, 'clip', [0, 0, 1])
+    >>> results
+    Results(3 runs: 2 methods, 1 dataset, 1 backbone)
+    """
+
+    runs: tuple[RunRecord, ...]
+    problems: tuple[str, ...]  # one line for each record that can't be read
+    failures: tuple[str, ...]  # one line for each cell of a grid that failed
+
+    def __init__(
+        self, runs: Iterable[RunRecord] = (), problems: Iterable[str] = (), failures: Iterable[str] = ()
+    ) -> None:
+        for name, values in (("runs", runs), ("problems", problems), ("failures", failures)):
+            object.__setattr__(self, name, tuple(values))  # a caller's list may go on to change
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @overload
+    def __getitem__(self, index: int) -> RunRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Results: ...
+    def __getitem__(self, index: int | slice) -> RunRecord | Results:
+        return replace(self, runs=self.runs[index]) if isinstance(index, slice) else self.runs[index]
+
+    def filter(
+        self,
+        *,
+        method: str | Collection[str] | None = None,
+        dataset: str | Collection[str] | None = None,
+        backbone: str | Collection[str] | None = None,
+        prompt: str | Collection[str] | None = None,
+        seed: int | Collection[int] | None = None,
+        order: str | Collection[str] | None = None,
+        tag: str | Collection[str] | None = None,
+        untrained: bool | None = None,
+    ) -> Results:
+        """The runs whose fields are as asked: equal to a value, or among several. What nobody has gives no runs.
+
+        >>> len(results.filter(method="clip")), len(results.filter(method=["clip", "tda"], seed=range(1)))
+        (2, 2)
+        """
+        wanted = (method, dataset, backbone, prompt, seed, order, tag, untrained)
+        names = ("method", "dataset", "backbone", "prompt", "seed", "order", "tag", "random_weights")
+        asked = {name: _several(value) for name, value in zip(names, wanted, strict=True) if value is not None}
+        kept = [run for run in self.runs if all(getattr(run, name) in values for name, values in asked.items())]
+        return replace(self, runs=tuple(kept))
+
+    # `report` makes tables from records and so stands above this module; those below only save a notebook the way
+    # there. They import it when they are called, and nothing here depends on it.
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per run, with the columns of `ttabench leaderboard --format csv`.
+
+        >>> list(results.to_frame().columns[:7])
+        ['method', 'dataset', 'backbone', 'prompt', 'seed', 'order', 'n']
+        """
+        from tta_bench.report.frame import long_form
+
+        return long_form(self.runs)
+
+    def leaderboard(
+        self,
+        format: Literal["console", "md", "csv", "latex", "json", "html"] = "console",
+        width: int = 100,
+        *,
+        metric: str | Collection[str] = (),
+        sort: str = "",
+        baseline: str = "clip",
+        fast: bool = False,
+        mixed: bool = False,
+        columns: Literal["wide", "narrow"] = "wide",
+    ) -> str:
+        """All runs as text, with the options and the statistics of `ttabench leaderboard`: intervals, ranks, Δ to a
+        baseline. `fast` leaves statistics out; runs that are not in a folder have none.
+
+        Untrained backbones are among them, and marked; `filter(untrained=False)` leaves them out.
+
+        >>> print(results.leaderboard("md").splitlines()[0])
+        ### tiny, prompt 'photo'
+        """
+        from tta_bench.report.board import Wanted
+        from tta_bench.report.leaderboard import Leaderboard, metrics_of
+
+        wanted = Wanted(metrics_of(format, tuple(_several(metric))), sort, baseline, mixed)
+        return Leaderboard(self.runs, wanted, fast, columns).text(format, width)
+
+    def compare(
+        self, baseline: str | None = "clip", metric: str | Collection[str] = "mAP", resamples: int = 1000
+    ) -> pd.DataFrame:
+        """What every method gains over `baseline` on the same images, with 95 % intervals and p: docs/statistics.md.
+
+        One row per protocol, method and metric, the largest difference first. Without a baseline every two methods are
+        compared, which is for exploring. Reads the runs' scores; `attrs["notes"]` says what was left out.
+        """
+        from tta_bench.report.comparison import compare
+
+        return compare(self.runs, baseline, _several(metric), resamples).to_frame()
+
+    def orders(self, metric: str = "mAP") -> pd.DataFrame:
+        """How much a method depends on the stream's order: the mean over runs, the worst and the spread.
+
+        One row per method and kind of order; all shuffles are of one kind.
+
+        >>> list(results.orders().columns[-5:])
+        ['runs', 'mean', 'worst', 'spread', 'worst_run']
+        """
+        from tta_bench.report.orders import over_orders
+
+        return over_orders(self.to_frame(), metric)
+
+    def along(self, points: int = 20, window: int | None = None) -> pd.DataFrame:
+        """mAP along the stream of each run, beside that of frozen CLIP on the same images where such a run is here.
+
+        One row per run and point: `images` seen so far, `mAP` of all of them and `mAP_window` of the last `window` (by
+        default a tenth of the stream), and as much of `clip` and `clip_window`. It needs the runs' stored scores.
+        """
+        from tta_bench.report.along import curves
+
+        return curves(self.runs, points, window)
+
+    def diagnostics(self) -> pd.DataFrame:
+        """What methods reported of their own accord: a row per run and image in stream order, a column per name."""
+        from tta_bench.report.along import reported
+
+        return reported(self.runs)
+
+    def _repr_html_(self) -> str:
+        from tta_bench.report.formats import html_text
+        from tta_bench.report.page import tables
+
+        missing = "".join(f"<p>{html_text(line)}</p>" for line in (*self.problems, *self.failures))
+        return tables(self.runs) + missing
+
+    def __repr__(self) -> str:
+        kinds = [
+            counted(len({getattr(run, kind) for run in self.runs}), kind) for kind in ("method", "dataset", "backbone")
+        ]
+        parts = [counted(len(self.runs), "run") + (f": {', '.join(kinds)}" if self.runs else "")]
+        parts += [counted(len(self.problems), "unreadable record")] if self.problems else []
+        parts += [counted(len(self.failures), "failure")] if self.failures else []
+        return f"Results({'; '.join(parts)})"
+
+
+def _several(value: Any) -> Collection[Any]:
+    return value if isinstance(value, Collection) and not isinstance(value, str) else (value,)
