@@ -108,6 +108,20 @@ def test_a_sweep_runs_the_product_and_shows_a_table(toy_run: Invoke, home: Path)
     assert {line.split()[-1] for line in table[1:]} == {"2"}
 
 
+def test_a_sweep_has_no_mean_over_other_images_or_orders_and_counts_a_run_once(toy_run: Invoke) -> None:
+    options = ("--limit", "8", "--seed", "0-1", "--order", "shuffled,sequential", "--sweep", "weight=0.5,5e-1")
+    result = toy_run("twobranches", *options)
+    assert result.code == 0, result.err
+    head, *rows = result.out.rpartition("\n\n")[2].splitlines()
+    assert head.split()[-2:] == ["mAP", "runs"]
+    assert [row.split("  ")[1] for row in rows] == [
+        "toy (8 of 24 images)",
+        "toy (8 of 24 images, order sequential)",
+    ]
+    assert " to " in rows[0]
+    assert rows[0].endswith(", other images  2")
+
+
 def test_one_key_can_not_be_set_and_swept(invoke: Invoke) -> None:
     result = invoke("run", "-m", "tda", "--set", "shots=3", "--sweep", "shots=3,4")
     assert result.code == 2

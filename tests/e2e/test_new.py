@@ -12,6 +12,8 @@ from PIL import Image
 from tests.conftest import TOY, Invoke
 from tests.fresh_venv import FreshVenv
 from tta_bench.cli import demo
+from tta_bench.errors import BadData
+from tta_bench.plugins import Registry
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("method", "dataset", "backbone")
@@ -57,6 +59,23 @@ def test_the_new_method_runs_beside_others(invoke: Invoke, working_folder: Path)
     assert result.code == 0, result.err
     assert "mine on toy with toyclip" in result.out
     assert "strength is a share" in invoke(*run, "--set", "mine.strength=2").err
+
+
+def test_the_new_dataset_turns_photos_upright_and_refuses_odd_labels(invoke: Invoke, working_folder: Path) -> None:
+    assert invoke("new", "dataset", "birds", "--file").code == 0
+    images = working_folder / "birds" / "images"
+    images.mkdir(parents=True)
+    turned = Image.Exif()
+    turned[274] = 6  # orientation: a quarter turn
+    Image.new("RGB", (40, 20)).save(images / "a.jpg", exif=turned)
+    listed = working_folder / "birds" / "labels.json"
+    listed.write_text('{"a.jpg": ["wren"]}')
+    dataset = Registry([working_folder / "birds.py"]).dataset("birds")
+    assert dataset.open(working_folder)[0].image.size == (20, 40)
+    for wrong in ('{"a.jpg": "wren"}', '{"a.jpg": 3}', '{"a.jpg": [" "]}', '["a.jpg"]'):
+        listed.write_text(wrong)
+        with pytest.raises(BadData, match=r"labels\.json"):
+            dataset.open(working_folder)
 
 
 def test_a_package_is_complete_and_never_overwritten(invoke: Invoke, working_folder: Path) -> None:

@@ -124,6 +124,7 @@ def test_the_config_file_gives_defaults(invoke: Invoke, tmp_path: Path, monkeypa
     [
         ("[rum]\nlimit = 3\n", "Did you mean run"),
         ("[run]\nlimitt = 3\n", "Did you mean limit"),
+        ("[run]\nlimit = true\n", "[run]: limit = true: it is no switch, and takes a value"),
         ("home = 3\n", "can't use `home`"),
         ("[data]\ncoco2017 = 3\n", "can't use `data`"),
         ("not toml", "can't be read"),

@@ -39,6 +39,12 @@ def test_published_numbers_are_listed_and_shown_with_the_papers_slips(invoke: In
     assert (result.code, "Did you mean purf:table1" in result.err) == (2, True)
 
 
+def test_a_limit_leaves_no_mean_over_seeds(invoke: Invoke) -> None:
+    result = invoke("reproduce", "purf:table6", *TOYS, "--limit", "5", "--seed", "0-1")
+    assert result.code == 2
+    assert "with --limit every seed means other images" in result.err
+
+
 def test_a_table_is_run_once_and_then_found(invoke: Invoke) -> None:
     first = invoke("reproduce", "purf:table6", *TOYS)
     assert first.code == 0, first.err

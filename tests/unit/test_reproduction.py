@@ -211,6 +211,20 @@ def test_a_file_that_is_not_of_published_numbers_is_one_line(tmp_path: Path, con
     assert time.perf_counter() - start < 10.0
 
 
+def test_ones_own_numbers_are_besides_the_papers_and_each_there_once(tmp_path: Path) -> None:
+    file, head = tmp_path / "own.csv", ",".join(published.FIELDS)
+    printed = published.cells()[0]
+    own = "own,table1,tiny photo tda,toy mAP,50,,\n"
+    file.write_text(f"{head}\n{','.join(printed.place)},10,,\n")
+    with pytest.raises(BadData, match="is there already: printed by the paper"):
+        published.read(file)
+    file.write_text(f"{head}\n{own}{own.replace('50', '51')}")
+    with pytest.raises(BadData, match="or twice in the file"):
+        published.read(file)
+    file.write_text(f"\ufeff{head}\n{own}", encoding="utf-8")  # as spreadsheets save it
+    assert published.read(file)[0].value == 50
+
+
 def test_names_in_a_published_file_steer_no_terminal(tmp_path: Path, invoke: Invoke) -> None:
     file = tmp_path / "own.csv"
     file.write_text(f"{HEADER}\n<b>\x1b[31m,\u202et,\x1b[2Jrow,<script> mAP,50,\x07note,\n", encoding="utf-8")

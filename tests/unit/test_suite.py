@@ -62,6 +62,8 @@ def test_what_is_left_out_is_as_in_run(tmp_path: Path) -> None:
         ("methods: [clip]\nmethods: [tda]", "methods is given twice"),
         ("methods: [clip]\nprecision: fp8", "unknown value of precision"),
         ("methods: [clip]\nlimit: 0", "limit: a number of images is wanted"),
+        ("methods: [clip]\nlimit: 024", "024 is no plain whole number"),
+        ("methods: [clip]\nseeds: 1:30", "1:30 is no plain whole number"),
         ("methods: [tda]\nsettings: [shots]", "settings: a mapping"),
         ("methods: [tda]\nsweep: {shots: 3}", "sweep: a mapping from hyper-parameters to lists"),
         ("methods: [tda]\nsettings: {shots: 3}\nsweep: {shots: [4]}", "shots is in settings and in sweep"),

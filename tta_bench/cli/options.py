@@ -170,6 +170,8 @@ def _parameters(command: Any, options: Mapping[str, Any], where: str) -> dict[st
         parameter = known.get(key) or known.get(key.replace("_", "-"))
         if parameter is None:
             raise UnknownName(f"option in {where}", key, known, "Write an option's long name without the dashes.")
+        if isinstance(value, bool) and not getattr(parameter, "is_flag", False):
+            raise UsageError(f"{where}: {key} = {str(value).lower()}: it is no switch, and takes a value")
         found[parameter.name] = [value] if getattr(parameter, "multiple", False) and isinstance(value, str) else value
     return found
 

@@ -103,6 +103,9 @@ def reproduce(
     wanted = [suite for name in names(target, "TARGET") if not (deep and name == DEEP) for suite in suites.load(name)]
     if pack is not None and (dataset or backbone):
         raise UsageError("--pack stands for a dataset and a backbone: leave --dataset and --backbone out")
+    replicates = seeds(seed or ["0"])
+    if limit is not None and len(replicates) > 1:
+        raise UsageError("with --limit every seed means other images, over which there is no mean: give one --seed")
     plugins, own_roots, numbers = registry(plugin, no_plugin), data_paths(data), published_command.read(published)
     bench = Bench(None, data_root, device, results=results, data=own_roots, registry=plugins, progress=Terminal())
     asked = suites.Choice(
@@ -111,7 +114,7 @@ def reproduce(
         backbones=names(backbone, "--backbone") if backbone else (),
         prompt_files=_prompt_files(prompt),
         settings=_settings(setting),
-        seeds=seeds(seed or ["0"]),
+        seeds=replicates,
         shared=RunOptions(limit=limit, weights=weights, pack=pack),
     )
     asked = _checked(asked, bench, wanted)

@@ -19,10 +19,10 @@ from tta_bench.cli.executors import (
     Jobs,
     SlurmOptions,
     print_lines,
-    show_table,
     sweep_values,
 )
 from tta_bench.cli.leaderboard import show_grid
+from tta_bench.cli.means import images, show_sweep
 from tta_bench.cli.options import (
     DataPaths,
     DataRoot,
@@ -247,25 +247,8 @@ def run(
     if len(streams) > 1 and done:
         _show_orders(list(done.values()))
     if swept and done:
-        _show_sweep([done[place] for place in sorted(done)], list(swept))
+        show_sweep([done[place] for place in sorted(done)], list(swept))
     failures.end(counted(len(cells), "run"))
-
-
-def _show_sweep(done: list[RunRecord], keys: list[str]) -> None:
-    """The mean mAP of every combination over seeds and orders."""
-    fields = [key.rpartition(".")[2] for key in keys]
-    groups: dict[tuple[str, ...], list[float | None]] = {}
-    for record in done:
-        values = (str(record.hyper_parameters.get(field, "-")) for field in fields)
-        row = (record.method, record.dataset, record.backbone, *values)
-        groups.setdefault(row, []).append(record.metrics["mAP"])
-    rows = [("method", "dataset", "backbone", *keys, "mAP", "runs")]
-    for row, found in groups.items():
-        defined = [value for value in found if value is not None]
-        mean = f"{sum(defined) / len(defined):.2f}" if defined else "undefined"
-        rows.append((*row, mean, str(len(found))))
-    print()
-    show_table(rows)
 
 
 def _show_orders(done: list[RunRecord]) -> None:
@@ -300,8 +283,7 @@ def line(record: RunRecord, already: bool) -> str:
     treatment = {"skip": "left out", "zero": "counted as 0"}[record.protocol.parts["empty_classes"]]
     note = f", {counted(empty, 'class')} without positives {treatment}" if empty else ""
     untrained = " (untrained: the numbers mean nothing)" if record.random_weights else ""
-    partial = record.dataset_size is not None and record.n < record.dataset_size
-    images = f"{record.n:,} of {record.dataset_size:,} images" if partial else counted(record.n, "image")
+    seen = f"{images(record)} images" if record.n != 1 else "1 image"
     order = "" if record.order == "shuffled" else f", order {record.order}"
     where = f"{record.method} on {record.dataset} with {record.backbone}{untrained}, seed {record.seed}{order}"
-    return f"{where}: {score}{note}, {images}, {cost} [{record.run_id}]"
+    return f"{where}: {score}{note}, {seen}, {cost} [{record.run_id}]"

@@ -22,6 +22,7 @@ from tta_bench.cli.executors import (
     print_lines,
     show_table,
 )
+from tta_bench.cli.means import mean_map
 from tta_bench.cli.options import DataPaths, DataRoot, PluginFiles, Results, WithoutPlugins, data_paths, registry
 from tta_bench.cli.run import line
 from tta_bench.errors import Interrupted, UsageError
@@ -172,14 +173,9 @@ class Overview:
         if not here:
             return ""
         records = [at.record for at in here if at.record is not None]
-        values = [value for record in records if (value := record.metrics["mAP"]) is not None]
         failed = sum(bool(at.failure) for at in here)
-        alike = len({record.protocol.digest for record in records}) <= 1
-        mean = f"{sum(values) / len(values):.2f}" if values else "–"
-        if values and not alike:
-            mean = f"{min(values):.2f} to {max(values):.2f}, other images"
-        mean += "" if all(at.certain for at in here) else "*"
-        return f"{mean} ({len(records)}/{len(here)}{f', {failed} failed' if failed else ''})"
+        mark = "" if all(at.certain for at in here) else "*"
+        return f"{mean_map(records)}{mark} ({len(records)}/{len(here)}{f', {failed} failed' if failed else ''})"
 
     def _table(self) -> Table:
         from rich.table import Table

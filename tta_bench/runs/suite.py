@@ -120,7 +120,14 @@ def read(file: Path) -> Suite:
 
 
 class _Strict(yaml.SafeLoader):
-    """Plain data only, and no key twice: YAML would drop the first in silence."""
+    """Plain data only, no key twice, of which YAML would drop the first in silence, and whole numbers as people write
+    them: to YAML 1.1, 024 is 20 and 1:30 is 90."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        text = str(self.construct_scalar(node))
+        if str(int(text) if text.lstrip("-+").isdecimal() else None) != text.removeprefix("+"):
+            raise yaml.YAMLError(f"{text} is no plain whole number (line {node.start_mark.line + 1})")
+        return int(text)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -128,6 +135,9 @@ class _Strict(yaml.SafeLoader):
             if keys.count(key) > 1:
                 raise yaml.YAMLError(f"{key} is given twice (line {node.start_mark.line + 1})")
         return super().construct_mapping(node, deep)
+
+
+_Strict.add_constructor("tag:yaml.org,2002:int", _Strict.construct_yaml_int)
 
 
 # -------------------------------------------------------------------------------------------------- what a key may hold

@@ -34,6 +34,10 @@ class PublishedCell:
     note: str = ""
     url: str = ""
 
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        return self.paper, self.table, self.row, self.column
+
 
 @functools.cache
 def cells() -> tuple[PublishedCell, ...]:
@@ -44,13 +48,21 @@ def cells() -> tuple[PublishedCell, ...]:
 
 
 def read(file: Path) -> tuple[PublishedCell, ...]:
-    """Those of one's own file."""
+    """Those of one's own file, which can add to what papers print and not replace it."""
     try:
         if file.stat().st_size > MOST_BYTES:
             raise BadData(f"{file}: larger than {MOST_BYTES // 2**20} MB: not the numbers of a paper")
-        return parsed(file.read_text(encoding="utf-8"), str(file))
+        own = parsed(file.read_text(encoding="utf-8-sig"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise BadData(f"{file}: can't be read ({getattr(error, 'strerror', None) or error})") from error
+    printed = {cell.place for cell in cells()}
+    for cell in own:
+        if cell.place in printed:
+            raise BadData(
+                f"{file}: {' / '.join(cell.place)} is there already: printed by the paper, or twice in the file"
+            )
+        printed.add(cell.place)
+    return own
 
 
 def parsed(text: str, name: str) -> tuple[PublishedCell, ...]:
@@ -64,7 +76,8 @@ def parsed(text: str, name: str) -> tuple[PublishedCell, ...]:
         try:
             texts = {field: str(line[field]) for field in FIELDS if field != "value"}
             value = float(line["value"])
-            if not abs(value) < LARGEST or None in line:  # None holds what is beyond the last field
+            possible = 0 <= value <= 100 if texts["column"].split()[-1:] == ["mAP"] else abs(value) < LARGEST
+            if not possible or None in line:  # None holds what is beyond the last field
                 raise ValueError
             found.append(PublishedCell(value=value, **texts))
         except (TypeError, ValueError):
@@ -80,7 +93,7 @@ def _lines(lines: csv.DictReader[str], name: str) -> Iterator[dict[str, str]]:
 
 
 def of_table(found: Iterable[PublishedCell], paper: str, table: str) -> dict[tuple[str, str], PublishedCell]:
-    """A table's numbers by row and column; of two for one place the later, so that one's own file comes last."""
+    """A table's numbers by row and column."""
     return {(cell.row, cell.column): cell for cell in found if (cell.paper, cell.table) == (paper, table)}
 
 
