@@ -155,7 +155,7 @@ class _Look(Description):
             while isinstance(owner.base, np.ndarray):
                 owner = owner.base
             address = owner.ctypes.data
-        elif array.layout is torch.strided and array.numel():
+        elif array.layout is torch.strided and not array.is_nested and array.numel():
             start, address = array.data_ptr(), array.untyped_storage().data_ptr()
         else:
             return
@@ -202,8 +202,8 @@ class _Look(Description):
 
 
 def _strides(array: Any) -> list[int]:
-    """Of an axis of one element they say nothing; a sparse tensor has none."""
-    if isinstance(array, Tensor) and array.layout is not torch.strided:
+    """Of an axis of one element they say nothing; sparse and nested tensors have none."""
+    if isinstance(array, Tensor) and (array.layout is not torch.strided or array.is_nested):
         return []
     strides = array.strides if isinstance(array, np.ndarray) else array.stride()
     return [stride for stride, size in zip(strides, array.shape, strict=True) if size > 1]

@@ -107,6 +107,8 @@ class Description:
         """What a container of somebody's own has besides its items: its code, and attributes."""
         if type(container) in (list, tuple, dict, set, frozenset):
             return []
+        if getattr(container, "is_nested", False):  # a tensor whose attributes are torch's count of such tensors
+            return []
         more = dict(attributes_of(container))
         if self.looks_into(type(container).__module__):
             more["its class"] = type(container)
@@ -207,6 +209,10 @@ def array_in_words(value: object) -> list[Any] | None:
         if kind is not None and isinstance(value, kind):
             array: Any = value
             dtype = str(array.dtype)
+            if module == "torch" and array.is_nested:
+                return [f"nested {name}", dtype, *(array_in_words(part) for part in array.unbind())]
+            if module == "torch" and array.is_meta:
+                return [f"meta {name}", dtype, list(array.shape)]  # there is nothing in it
             if module == "torch":
                 dense = array.detach().dequantize() if array.is_quantized else array.detach().to_dense()
                 plain = dense.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
