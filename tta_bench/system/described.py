@@ -216,7 +216,7 @@ def array_in_words(value: object) -> list[Any] | None:
             if module == "torch":
                 dense = array.detach().dequantize() if array.is_quantized else array.detach().to_dense()
                 plain = dense.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-                content = plain.view(sys.modules["torch"].uint8).numpy().tobytes()  # bfloat16 is unknown to numpy
+                content = plain.view(sys.modules["torch"].uint8).numpy()  # bfloat16 is unknown to numpy
                 name = f"{name} with a gradient" if array.requires_grad else name
             elif array.dtype.hasobject:  # its bytes are addresses
                 return [name, dtype, list(array.shape), array.tolist()]
