@@ -46,10 +46,11 @@ MEMORY = "memory that is shared"
 
 def fingerprint(method: Method, modules: list[str]) -> dict[str, str]:
     """Digests by where something is: in variables of the modules, on the method, on its classes, in the process."""
-    look, seen = _Look(), {}
+    look = _Look()
+    seen: dict[str, str] = {}
     for place, value in [*sorted(_places(method, modules), key=_code_comes_last), *_settings()]:
         try:
-            seen[place] = digest(look.of(value))
+            seen[place] = digest([seen.get(place), look.of(value)])  # a class and its base may have one name
         except Exception:  # a plugin's objects may raise anything, or be nested too deeply
             seen[place] = digest(os.urandom(16))
     return seen | {MEMORY: digest(look.shared())}
