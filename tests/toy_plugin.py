@@ -25,7 +25,11 @@ from tta_bench.interfaces import Method, Observation, Preprocess, Sample, Task, 
 from tta_bench.views import AugMix, Plain, RandomCrops
 
 CLASSES = ("red", "green", "blue", "grey")
-DELAY = float(os.environ.get("TOY_DELAY", "0"))
+
+
+def delay() -> None:
+    """Asked for each time: a variable that is another one after a restart would be taken for something learnt."""
+    time.sleep(float(os.environ.get("TOY_DELAY", "0")))
 
 
 def seeded(text: str) -> np.random.Generator:
@@ -59,7 +63,7 @@ class Toy:
         return Sample(f"toy-{i:03d}", lambda: self._image(i, labels), labels)
 
     def _image(self, i: int, labels: np.ndarray[Any, Any]) -> Image.Image:
-        time.sleep(DELAY)
+        delay()
         if self.variant == "corrupt" and i == 7:
             raise BadData("toy-007.png: the image is truncated")
         pixels = seeded(f"pixels/{i}").integers(0, 160, (20, 24, 3))
@@ -123,7 +127,7 @@ class TwoBranches(Method):
         self.seen = 0
 
     def step(self, x: Observation) -> Tensor:
-        time.sleep(DELAY)
+        delay()
         self.seen += 1
         self.mean += (x.image - self.mean) / self.seen
         noise = torch.randn(x.image.shape, generator=self.task.rng)

@@ -230,3 +230,17 @@ class Silent:
 def test_a_recipe_that_says_nothing_of_itself_is_told_by_what_it_holds() -> None:
     assert told(Silent(0.3)) == told(Silent(0.3)) != told(Silent(1.0))
     assert told(AugMix(5)) == repr(AugMix(5))
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors")
+@pytest.mark.parametrize("layout", ["strided", pytest.param("jagged", marks=pytest.mark.slow)])
+def test_tensors_without_a_plain_layout_are_told_apart(layout: str) -> None:
+    """They may be a method's field; torch itself says only that it can't convert them."""
+
+    def nested(last: float) -> torch.Tensor:
+        return torch.nested.nested_tensor([torch.ones(2), last * torch.ones(3)], layout=getattr(torch, layout))
+
+    meta = [torch.empty(size, device="meta") for size in (2, 3)]
+    seen = [str(described(tensor)) for tensor in (nested(1.0), nested(2.0), *meta, torch.ones(2))]
+    assert len(set(seen)) == len(seen)
+    assert str(described(nested(1.0))) == seen[0]

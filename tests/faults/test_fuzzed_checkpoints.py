@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.faults.fuzzing import damaged, few_and_many, for_all, outcome
 from tta_bench.backbones._weight_files import read_weights
 from tta_bench.interfaces import Method, Observation, Task
-from tta_bench.runs.replay import Adaptation
+from tta_bench.runs.replay import Adaptation, Checkpoints
 from tta_bench.runs.state import Started
 from tta_bench.system.seal import opened, sealed
 
@@ -45,7 +45,7 @@ def a_checkpoint(file: Path) -> bytes:
     progress = Adaptation(started=Started(method))
     for i in range(3):
         progress.record(method.step(Observation(i, torch.ones(2), {})), {"seen": float(i)}, 5)
-    progress.save(file, method, task, "this code")
+    Checkpoints(file, 0.0, "this code", proven=False).after_step(progress, method, task)
     return file.read_bytes()
 
 

@@ -13,7 +13,10 @@ from tests.conftest import TOY, Invoke
 from tests.e2e.test_grid import METHOD
 from tests.record_fixtures import record
 from tta_bench import records
+from tta_bench.errors import UsageError
 from tta_bench.records import Identity, Results
+from tta_bench.runs.grid import _refuse_strangers
+from tta_bench.runs.hyperparameters import Offer, settings_for
 
 HALF = "\ud800"  # Python spells it, and no encoding has it
 SOUND = METHOD.replace("SCORES", "self.task.text @ x.image")
@@ -55,6 +58,16 @@ def test_a_method_whose_name_is_half_a_character_runs(invoke: Invoke, home: Path
     result = invoke("run", "-m", "all", "--plugin", str(plugin), *TOYS, "--no-plugin", "ttabench")
     assert "unexpected" not in result.err
     assert f"mine{HALF}" in {run.method for run in records.load_all(home / "runs")[0]}
+
+
+def test_settings_reach_a_method_whose_name_has_a_dot() -> None:
+    settings, nothing = {"my.own.shots": 3, "own.shots": 4}, frozenset[str]()
+    assert settings_for("my.own", {"shots"}, settings) == {"shots": 3}
+    assert settings_for("own", {"shots"}, settings) == {"shots": 4}
+    offers = {name: Offer(frozenset({"shots"}), nothing, nothing) for name in ("my.own", "own")}
+    _refuse_strangers(offers, settings)
+    with pytest.raises(UsageError, match=r"unknown method in --set 'my.tda'"):
+        _refuse_strangers(offers, {"my.tda.shots": 3})
 
 
 # --------------------------------------------------------------------------------------------------------------- lists

@@ -69,7 +69,7 @@ def alone(tmp_path: Path) -> bytes:
 @pytest.fixture
 def shared(alone: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home in which images take their time and every block is journaled at once, in three ranges of eight."""
-    monkeypatch.setattr(toy_plugin, "DELAY", 0.03)  # by which a busy machine may start the second process late
+    monkeypatch.setenv("TOY_DELAY", "0.03")  # by which a busy machine may start the second process late
     monkeypatch.setattr(encoding, "FLUSH_SECONDS", -1.0)
     monkeypatch.setattr(store, "RANGES_AT_MOST", 3)
     return tmp_path / "shared"

@@ -162,7 +162,7 @@ def _settings(values: list[str] | None) -> dict[str, dict[str, str]]:
     example = "METHOD.KEY=VALUE, for example --set mltta.captions=FILE"
     found: dict[str, dict[str, str]] = {}
     for key, value in pairs(values or [], "--set", example).items():
-        method, dot, field = key.partition(".")
+        method, dot, field = key.rpartition(".")
         if not dot:
             raise UsageError(f"--set {key}={value}: write {example}")
         found.setdefault(method, {})[field] = value

@@ -32,7 +32,7 @@ class Rows:
         self.file, self._open = file, Descriptor(file)
         count = int.from_bytes(os.pread(self._open.number, LENGTH, 0), "little")
         self._contents = json.loads(os.pread(self._open.number, count, LENGTH))
-        self._begin = LENGTH + count
+        self._begin, self._size = LENGTH + count, os.fstat(self._open.number).st_size
         self._kept: dict[str, Tensor | None] = {}  # unit-norm tensors; None: one that is read row by row
         self._left = KEPT
 
@@ -41,6 +41,8 @@ class Rows:
         if name not in self._kept:
             self._kept[name] = self._keep(name)
         whole = self._kept[name]
+        if os.fstat(self._open.number).st_size < self._size:
+            raise self._shorter()
         if whole is not None:
             return whole[row, :count].clone()
         return unit(self._read(name, row, row + 1), f"{self.file}, {name}, row {row}")[0, :count]
@@ -65,8 +67,11 @@ class Rows:
         row = math.prod(shape) * dtype.itemsize
         content = bytearray((end - start) * row)
         if _read_into(content, self._open.number, self._begin + about["data_offsets"][0] + start * row) < len(content):
-            raise BadData(f"{self.file} is shorter than it was when it was opened")
+            raise self._shorter()
         return torch.frombuffer(content, dtype=dtype).view(end - start, -1, shape[-1])
+
+    def _shorter(self) -> BadData:
+        return BadData(f"{self.file} is shorter than it was when it was opened")
 
 
 def _read_into(content: bytearray, number: int, offset: int) -> int:

@@ -1,12 +1,14 @@
 """The random numbers that a process has for everybody: torch's, numpy's and Python's.
 
 A method should draw from `task.rng`. One that does not must still be repeated and resumed bit for bit, so they begin as
-the run's seed says, and are part of a guest's checkpoint.
+the run's seed says, and are part of the checkpoint of a method that is not built in.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -40,3 +42,14 @@ def restore(state: dict[str, Any]) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     version, numbers, gauss = state["python"]
     random.setstate((version, tuple(numbers), gauss))
+
+
+@contextmanager
+def seeded(rng: Tensor) -> Iterator[None]:
+    """For a run in a process that is somebody's own: afterwards they go on as if it had not been."""
+    before = state()
+    seed(rng)
+    try:
+        yield
+    finally:
+        restore(before)

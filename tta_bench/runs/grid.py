@@ -194,7 +194,7 @@ def _refuse_strangers(offers: Mapping[str, Offer], settings: Mapping[str, Any]) 
     own = {name: hyperparameters.settings_for(name, offer.fields, settings) for name, offer in offers.items()}
     used = {key for name, chosen in own.items() for field in chosen for key in (field, f"{name}.{field}")}
     for key in settings:
-        method, dot, _ = key.partition(".")
+        method, dot, _ = key.rpartition(".")
         if dot and method not in offers:
             raise UnknownName("method in --set", method, offers, "It is not among those to run.")
         if key not in used:

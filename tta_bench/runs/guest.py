@@ -33,9 +33,10 @@ from tta_bench.interfaces import Method, Observation, Preprocess, Task, TextEnco
 from tta_bench.plugins import KINDS, Registry
 from tta_bench.records import as_plain
 from tta_bench.runs import global_rngs, hyperparameters, known, state
+from tta_bench.runs.answers import reported, unusable_results, unusable_scores
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.cost import FlopCounter, weigh
-from tta_bench.runs.replay import reported, unusable_results, unusable_scores
+from tta_bench.runs.fingerprint import fingerprint, own_modules
 from tta_bench.runs.state import Started, can_be_loaded
 from tta_bench.runs.watched import watch
 from tta_bench.system import loading
@@ -284,6 +285,9 @@ class Session:
         self._task.rng.set_state(content["rng"])
         global_rngs.restore(content["global_rngs"])
         return {}
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"seen": fingerprint(self._method, own_modules())}
 
     def render(self, role: str, pixels: Tensor, image_id: str, seed: int, preprocess: Any) -> dict[str, Any]:
         """Views of a recipe of the plugin's own. The session that renders is never the one that adapts."""

@@ -128,6 +128,14 @@ class GuestMethod(Method):
         answer = self._session.call("weigh", timeout=self._patience)
         return Weight(answer["digest"], answer["bytes"])
 
+    def fingerprint_remotely(self) -> dict[str, str]:
+        seen: dict[str, str] = self._session.call("fingerprint", timeout=self._patience)["seen"]
+        return seen
+
+    def leave_process(self) -> None:
+        """The next start has another one, which knows nothing of what was tried in this."""
+        self._session.stop()
+
     def load_state_dict(self, state: State) -> None:
         self._session.call("load", timeout=self._patience, checkpoint=state["guest"])
 

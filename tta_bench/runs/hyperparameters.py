@@ -83,9 +83,10 @@ def of_instance(method: Method) -> Configured:
 
 
 def settings_for(name: str, fields: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a grid's settings those that concern this method: `tda.shots` for one, `shots` for all that have the field."""
+    """Of a grid's settings those that concern this method: `tda.shots` for one, `shots` for all that have the field.
+    A method's name may have a dot, a field's can't."""
     general = {k: v for k, v in settings.items() if "." not in k and k in fields}
-    own = {k.partition(".")[2]: v for k, v in settings.items() if k.partition(".")[0] == name and "." in k}
+    own = {k.rpartition(".")[2]: v for k, v in settings.items() if k.rpartition(".")[0] == name and "." in k}
     return general | own
 
 

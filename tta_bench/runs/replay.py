@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,10 @@ from tta_bench import metrics
 from tta_bench.errors import BadData, PluginError, Raised, TTABenchError
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Method, Observation, Task
-from tta_bench.runs import state
+from tta_bench.runs import proof, state
+from tta_bench.runs.answers import reported, unusable_results, unusable_scores
 from tta_bench.runs.cost import FlopCounter, weigh
+from tta_bench.runs.proof import Earlier
 from tta_bench.runs.state import Started
 from tta_bench.system.code import in_words, own_line
 from tta_bench.system.files import write_atomically
@@ -28,8 +31,6 @@ from tta_bench.system.progress import Reporter
 from tta_bench.system.seal import opened, sealed
 
 RUNNING_MAP_SECONDS = 2.0
-RESERVED = "__metadata__"  # of the file format in which reports are kept
-FINEST = 1e-4  # of the spread of scores; float32 keeps logits to a millionth of it
 
 
 @dataclass
@@ -44,7 +45,6 @@ class Adaptation:
     step_flops: int = 0  # of the last step
     resumed_at: int = 0  # images that an earlier process had done
     started: Started = field(kw_only=True)
-    _proven: bool = False  # a checkpoint of this run has been read back
 
     def record(self, scores: Tensor, report: dict[str, float], total: int) -> None:
         branches = scores if scores.dim() == 2 else scores[None]  # [B, C]
@@ -59,38 +59,72 @@ class Adaptation:
             column.append(report.get(name, float("nan")))
         self.position += 1
 
-    def save(self, file: Path, method: Method, task: Task, code: str) -> None:
-        content = {
+    def content(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it, the method's state aside."""
+        return {
             "outputs": None if self.outputs is None else self.outputs[: self.position],
             "diagnostics": self.diagnostics,
             "position": self.position,
             "seconds": self.seconds,
             "first_state": self.first_state,
-            "state": self.started.save(method),
-            "rng": task.rng.get_state(),
         }
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        self._proven = self._proven or state.can_be_loaded(buffer)
-        write_atomically(file, sealed(buffer.getvalue(), code))
 
     @classmethod
-    def resume(cls, file: Path, method: Method, task: Task, total: int, code: str) -> Adaptation:
-        """Continues from the checkpoint: `method` has been started and takes over its state.
-
-        Raises:
-            Exception: the file is damaged or belongs to other code; the caller starts afresh.
-        """
-        content = torch.load(io.BytesIO(opened(file.read_bytes(), code)), weights_only=True)
-        position, started = content["position"], Started(method)
+    def resumed(cls, content: Mapping[str, Any], total: int, started: Started) -> Adaptation:
+        position = content["position"]
         done = cls(None, content["diagnostics"], position, content["seconds"], content["first_state"], started=started)
         done.resumed_at = position
         if content["outputs"] is not None:
             done.outputs = torch.empty(total, *content["outputs"].shape[1:])
             done.outputs[: done.position] = content["outputs"]
-        state.load(method, content["state"])
-        task.rng.set_state(content["rng"])
         return done
+
+
+@dataclass
+class Checkpoints:
+    """A run's checkpoint: when it is written, and what is read from it.
+
+    Args:
+        writer: which run by which code. A state goes on bit for bit only under the code that it comes from.
+        proven: a method that is not built in goes on only after it has been seen to go on as it would have (proof.py).
+    """
+
+    file: Path
+    seconds: float  # from one to the next
+    writer: str
+    proven: bool
+    _earlier: Earlier | None = field(default=None, init=False)
+    at_start: proof.Looks = field(default_factory=dict, init=False)
+    _saved: float = field(default_factory=time.monotonic, init=False)
+    _loadable: bool = field(default=False, init=False)  # one of this run has been read back
+
+    def after_start(self, method: Method) -> None:
+        if self.proven:
+            self.at_start = proof.seen(method)
+
+    def after_step(self, progress: Adaptation, method: Method, task: Task) -> None:
+        """Writes one if it is time."""
+        if self._earlier is not None and self._earlier.proven_at == progress.position:
+            self._write(progress, earlier=vars(self._earlier), at_start=self.at_start, seen=proof.seen(method))
+            self._earlier = None
+        if self._earlier is not None or time.monotonic() - self._saved < self.seconds:
+            return
+        if self.proven:
+            self._earlier = Earlier.of(method, task, progress.started, progress.position)
+        else:
+            self._write(progress, state=progress.started.save(method), rng=task.rng.get_state())
+
+    def _write(self, progress: Adaptation, **state_then: Any) -> None:
+        buffer = io.BytesIO()
+        torch.save(progress.content() | state_then, buffer)
+        self._loadable = self._loadable or state.can_be_loaded(buffer)
+        write_atomically(self.file, sealed(buffer.getvalue(), self.writer))
+        self._saved = time.monotonic()
+
+    def read(self) -> dict[str, Any]:
+        """Raises anything if it is damaged, or belongs to another run or other code."""
+        content = torch.load(io.BytesIO(opened(self.file.read_bytes(), self.writer)), weights_only=True)
+        return dict(content)
 
 
 def adapt(
@@ -98,18 +132,13 @@ def adapt(
     task: Task,
     stream: Stream,
     observe: Callable[[int], Iterator[Observation]],
-    checkpoint: Path,
-    checkpoint_seconds: float,
+    checkpoints: Checkpoints,
     reporter: Reporter,
-    code: str,
     ties: metrics.Ties = "threshold",
 ) -> Adaptation:
-    """Runs the method over the stream, from its checkpoint if there is one that `code` wrote: which run by which code.
-
-    A state goes on bit for bit only under the code that it comes from.
-    """
-    progress = _begin(method, task, len(stream), checkpoint, reporter, code)
-    saved, shown = time.monotonic(), time.monotonic()
+    """Runs the method over the stream, from its checkpoint if there is one that it can go on from."""
+    progress = _begin(method, task, stream, observe, checkpoints, reporter)
+    shown = time.monotonic()
     bar = reporter.task(f"adapting {method.name}", len(stream), "images", done=progress.position)
     with limited_threads(adapting_threads(method)), bar as advance:
         for x in observe(progress.position):
@@ -128,9 +157,8 @@ def adapt(
             if now - shown > RUNNING_MAP_SECONDS and progress.outputs is not None:
                 note = f"mAP {_running_map(progress.outputs[: progress.position], stream, ties):.1f}"
                 shown = time.monotonic() + 20 * (time.monotonic() - now)  # at most a twentieth of the time
-            if now - saved >= checkpoint_seconds and progress.position < len(stream):
-                progress.save(checkpoint, method, task, code)
-                saved = now
+            if progress.position < len(stream):
+                checkpoints.after_step(progress, method, task)
             advance(1, note)
     return progress
 
@@ -150,22 +178,66 @@ def limited_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _begin(method: Method, task: Task, total: int, checkpoint: Path, reporter: Reporter, code: str) -> Adaptation:
-    fresh_rng = task.rng.get_state()
+def _begin(
+    method: Method,
+    task: Task,
+    stream: Stream,
+    observe: Callable[[int], Iterator[Observation]],
+    checkpoints: Checkpoints,
+    reporter: Reporter,
+) -> Adaptation:
+    if checkpoints.file.exists():
+        fresh_rng = task.rng.get_state()
+        undo: Callable[[], None] | None = None
+        try:
+            content = checkpoints.read()
+            undo = proof.way_back(method) if "earlier" in content else None
+            progress = _resume(method, task, stream, observe, content, checkpoints)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the file may be damaged in any way, and the method may raise anything
+            why = str(error) if isinstance(error, TTABenchError | Raised) else type(error).__name__
+            reporter.line(f"checkpoint unusable ({why}): starting from the first image")
+            checkpoints.file.unlink(missing_ok=True)
+            task.rng.set_state(fresh_rng)
+            if undo is not None:
+                undo()
+        else:
+            reporter.line(f"resuming at image {progress.position} of {len(stream)}")
+            return progress
     _start(method, task)
-    if not checkpoint.exists():
-        return Adaptation(started=Started(method))
-    try:
-        progress = Adaptation.resume(checkpoint, method, task, total, code)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # the file may be damaged in any way, and the method may raise anything
-        why = str(error) if isinstance(error, BadData | Raised) else type(error).__name__
-        reporter.line(f"checkpoint unusable ({why}): starting from the first image")
-        task.rng.set_state(fresh_rng)
-        _start(method, task)
-        return Adaptation(started=Started(method))
-    reporter.line(f"resuming at image {progress.position} of {total}")
+    checkpoints.after_start(method)
+    return Adaptation(started=Started(method))
+
+
+def _resume(
+    method: Method,
+    task: Task,
+    stream: Stream,
+    observe: Callable[[int], Iterator[Observation]],
+    content: Mapping[str, Any],
+    checkpoints: Checkpoints,
+) -> Adaptation:
+    """Starts the method and gives it the checkpoint's state. Raises anything if that is not what it was."""
+    _start(method, task)
+    progress = Adaptation.resumed(content, len(stream), Started(method))
+    if "earlier" not in content:
+        state.load(method, content["state"])
+        task.rng.set_state(content["rng"])
+        return progress
+    checkpoints.after_start(method)
+    earlier = Earlier(**content["earlier"])
+    earlier.load(method, task)
+    with limited_threads(adapting_threads(method)):
+        for x in itertools.islice(observe(earlier.position), progress.position - earlier.position):
+            try:
+                scores = _step(method, x, stream.ids[x.index], len(task.class_names))
+            except PluginError as error:  # an image that was no trouble before
+                raise BadData(f"{proof.NOT_AS_IT_WAS}: {error}") from error
+            reported(method)
+            proof.refuse_other_scores(x.index, scores, content["outputs"][x.index])
+        at_start = (content["at_start"], checkpoints.at_start)
+        proof.refuse_other_looks(at_start, (content["seen"], proof.seen(method)))
     return progress
 
 
@@ -192,69 +264,6 @@ def _step(method: Method, x: Observation, image_id: str, classes: int) -> Tensor
     if fault := unusable_scores(scores, classes):
         raise PluginError(f"{where}: {fault}")
     return scores.detach().float().cpu()
-
-
-def unusable_scores(scores: object, classes: int) -> str:
-    """What is wrong with what `step` returned; empty if nothing is."""
-    wanted = f"step must return scores [{classes}] or [branches, {classes}]"
-    if not isinstance(scores, Tensor):
-        return f"{wanted}, not {type(scores).__name__}"
-    if kind := _odd_kind(scores):
-        return f"{wanted} that are plain real numbers, not a {kind} tensor"
-    if scores.dim() not in (1, 2) or scores.shape[-1] != classes or len(scores) == 0:
-        return f"{wanted}, not {tuple(scores.shape)}"
-    as_recorded = scores.detach().float()
-    if not np.isfinite(as_recorded.cpu().numpy()).all():  # numpy takes a third of torch's time for a few numbers
-        return "scores are not finite"
-    return _lost_in_float32(scores, as_recorded)
-
-
-def unusable_results(scores: object, outputs: Tensor) -> str:
-    """What is wrong with what `finish` returned for outputs [N, B, C]; empty if nothing is."""
-    wanted = f"finish must return a tensor {(outputs.shape[0], outputs.shape[2])}"
-    if not isinstance(scores, Tensor):
-        return f"{wanted}, not {type(scores).__name__}"
-    if kind := _odd_kind(scores):
-        return f"{wanted} of plain real numbers, not a {kind} one"
-    if scores.shape != (outputs.shape[0], outputs.shape[2]):
-        return f"{wanted}, not {tuple(scores.shape)}"
-    return _lost_in_float32(scores, scores.detach().float())
-
-
-def _lost_in_float32(scores: Tensor, as_recorded: Tensor) -> str:
-    """A large offset in float64 would round differences away, and with them the ranking."""
-    if scores.dtype.itemsize <= as_recorded.dtype.itemsize:
-        return ""
-    exact = scores.detach().double()
-    lost, spread = (as_recorded.double() - exact).abs().max(), exact.max() - exact.min()
-    if not lost > FINEST * spread:
-        return ""
-    return f"scores are recorded as float32, which rounds these by up to {lost:.2g}: take their large offset away"
-
-
-def reported(method: Method) -> dict[str, float]:
-    """The step's diagnostics, checked: a method may have a `take_report` of its own."""
-    report: object = method.take_report()
-    if not isinstance(report, dict):
-        raise PluginError(f"method '{method.name}': take_report must return a dict, not {type(report).__name__}")
-    for name, value in report.items():
-        if name == RESERVED:
-            raise PluginError(f"method '{method.name}': a report may not be called {RESERVED}")
-        if not isinstance(name, str) or not isinstance(value, int | float):
-            raise PluginError(
-                f"method '{method.name}': take_report must return numbers by name, not {type(value).__name__} for "
-                f"{name!r}"
-            )
-    return report
-
-
-def _odd_kind(tensor: Tensor) -> str:
-    """Tensors that would lose something, or everything, on the way to float32."""
-    if tensor.is_nested or tensor.layout is not torch.strided:
-        return "nested" if tensor.is_nested else "sparse"
-    if tensor.is_complex() or tensor.is_quantized:
-        return "complex" if tensor.is_complex() else "quantised"
-    return "meta" if tensor.is_meta else ""
 
 
 def finished(method: Method, outputs: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,11 +31,11 @@ from tta_bench.interfaces import (
 )
 from tta_bench.metrics import AP_CONVENTIONS, along, single_label
 from tta_bench.records import Identity, RunRecord
-from tta_bench.runs import alarms, cost, hyperparameters, known
+from tta_bench.runs import alarms, cost, global_rngs, hyperparameters, known
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.presets import ProtocolPreset
-from tta_bench.runs.replay import Adaptation, adapt, adapting_threads, columns, finished
+from tta_bench.runs.replay import Adaptation, Checkpoints, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
 from tta_bench.system.code import Origin, origin_of, told
@@ -163,23 +164,27 @@ class Run:
         if isinstance(self.method, GuestMethod):
             self.method.log_to(folder)
         before = self._probe()
-        writer, ties = self._writer(), self.spec.ties
-        adaptation = adapt(
-            self.method, task, self.stream, observe, checkpoint, checkpoint_seconds, reporter, writer, ties
-        )
-        weight = cost.weigh(self.method)
-        self.notes += self._suspicions(task, adaptation, weight)
-        if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
-            raise BackboneChanged(
-                f"method '{self.method.name}' has changed the backbone {self.source.backbone_name}, and with it the "
-                "numbers of all others: its own is not recorded"
-            )
-        self._refuse_changed_pack(checkpoint)
-        record = self._save(folder, adaptation, self._counts(task, adaptation, weight))
+        checkpoints = Checkpoints(checkpoint, checkpoint_seconds, self._writer(), proven=not self.origin.built_in)
+        with global_rngs.seeded(task.rng.get_state()) if self._in_callers_process else nullcontext():
+            adaptation = adapt(self.method, task, self.stream, observe, checkpoints, reporter, self.spec.ties)
+            weight = cost.weigh(self.method)
+            self.notes += self._suspicions(task, adaptation, weight)
+            if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
+                raise BackboneChanged(
+                    f"method '{self.method.name}' has changed the backbone {self.source.backbone_name}, and with it "
+                    "the numbers of all others: its own is not recorded"
+                )
+            self._refuse_changed_pack(checkpoint)
+            record = self._save(folder, adaptation, self._counts(task, adaptation, weight))
         for note in record.notes[len(self._strangers()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
         return record
+
+    @property
+    def _in_callers_process(self) -> bool:
+        """Whether the method is an instance of somebody's own class; guests have their own process."""
+        return not self.origin.built_in and not isinstance(self.method, GuestMethod)
 
     @property
     def read_from(self) -> Read | None:
@@ -208,7 +213,7 @@ class Run:
 
     def _probe(self) -> Tensor:
         """What the backbone makes of a fixed picture and text, [2, D]; nothing where no method can have changed it."""
-        if self.origin.built_in or self.spec.pack is not None or isinstance(self.method, GuestMethod):
+        if not self._in_callers_process or self.spec.pack is not None:
             return torch.empty(0)
         backbone, size = self.source.backbone, self.source.backbone.preprocess.size
         picture = torch.linspace(0, 1, 3 * size * size).square_().view(1, 3, size, size)
@@ -265,9 +270,9 @@ class Run:
 
     def _process(self) -> str:
         """Where the method ran. Python hides nothing within a process; in its own one there is nothing to find."""
-        if isinstance(self.method, GuestMethod):
-            return "its own, without labels and later images"
-        return "the runner's" if self.origin.built_in else "the caller's: an instance, not fenced off"
+        if self._in_callers_process:
+            return "the caller's: an instance, not fenced off"
+        return "the runner's" if self.origin.built_in else "its own, without labels and later images"
 
     def _counts(self, task: Task, adaptation: Adaptation, weight: cost.Weight) -> dict[str, int]:
         """What the run cost besides time. `forwards_per_image` is what the method asks for, `encoder_forwards` what was

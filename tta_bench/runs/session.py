@@ -59,17 +59,17 @@ class Session:
                     break
                 self._channel.send(**(desk or Desk()).answer(**answer))
         except Lost:
-            self._stop()
+            self.stop()
             where = f"; {self.log} has what it left" if self.log is not None and self.log.exists() else ""
             raise Raised(f"its process has died{where}") from None
         except TimeoutError:
-            self._stop()
+            self.stop()
             limit = "of --step-timeout" if do == "step" else f"that --step-timeout leaves for {do}"
             raise Raised(f"took longer than the {timeout:g} s {limit}, so it was stopped") from None
         check(answer)
         return answer
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         self.alive = False
         self._ending()
 

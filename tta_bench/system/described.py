@@ -42,7 +42,7 @@ Above = tuple[int, ...]
 
 def described(value: object) -> Any:
     """As JSON."""
-    return _Description().of(value)
+    return Description().of(value)
 
 
 def is_outside(module: object) -> bool:
@@ -53,7 +53,7 @@ def is_outside(module: object) -> bool:
     return module not in sys.builtin_module_names and (file is None or not str(file).startswith(LIBRARIES))
 
 
-class _Description:
+class Description:
     """Functions, classes and modules stand in it once and are a number from then on: who calls whom is a net."""
 
     def __init__(self) -> None:
@@ -67,23 +67,30 @@ class _Description:
             return "…"
         if id(value) in self._met:
             return self._met[id(value)][0]
-        if isinstance(value, FunctionType | type | ModuleType):
+        if self.stands_once(value):
             self._met[id(value)] = (f"#{len(self._met)}", value)
-        return self._first(value, (*above, id(value)))
+        return self.first(value, (*above, id(value)))
 
-    def _first(self, value: Any, above: Above) -> Any:
+    def stands_once(self, value: object) -> bool:
+        return isinstance(value, FunctionType | type | ModuleType)
+
+    def looks_into(self, module: object) -> bool:
+        """Whether what is in a module counts, and not only its name."""
+        return is_outside(module)
+
+    def first(self, value: Any, above: Above) -> Any:
         if isinstance(value, list | tuple):
-            return [type(value).__name__, *(self.of(item, above) for item in value), *self._more(value, above)]
+            return [type(value).__name__, *(self.of(item, above) for item in value), *self.more(value, above)]
         if isinstance(value, set | frozenset):  # in no order, so that none may have a number that depends on it
-            own = sorted(str(_Description().of(item, above)) for item in value)
-            return ["set", *own, *self._more(value, above)]
+            own = sorted(str(type(self)().of(item, above)) for item in value)
+            return ["set", *own, *self.more(value, above)]
         if isinstance(value, Mapping):
             items = {str(self.of(key, above)): item for key, item in value.items()}
             named = {key: self.of(items[key], above) for key in sorted(items)}
-            return {**named, **dict.fromkeys(self._more(value, above))}
-        array = _array(value)
+            return {**named, **dict.fromkeys(self.more(value, above))}
+        array = array_in_words(value)
         if array is not None:
-            return [self.of(array, above), *self._more(value, above)]
+            return [self.of(array, above), *self.more(value, above)]
         if isinstance(value, FunctionType):
             return self._function(value, above)
         if isinstance(value, type):
@@ -94,12 +101,16 @@ class _Description:
             return self._built_in_function(value, above)
         if isinstance(value, staticmethod | classmethod | property | functools.partial | MethodType):
             return self._wrapper(value, above)
-        return self._object(value, above)
+        return self.thing(value, above)
 
-    def _more(self, container: Any, above: Above) -> list[str]:
+    def more(self, container: Any, above: Above) -> list[str]:
         """What a container of somebody's own has besides its items: its code, and attributes."""
-        more = dict(_attributes(container))
-        if is_outside(type(container).__module__):
+        if type(container) in (list, tuple, dict, set, frozenset):
+            return []
+        if getattr(container, "is_nested", False):  # a tensor whose attributes are torch's count of such tensors
+            return []
+        more = dict(attributes_of(container))
+        if self.looks_into(type(container).__module__):
             more["its class"] = type(container)
         factory = getattr(container, "default_factory", None)
         if factory is not None:
@@ -117,7 +128,7 @@ class _Description:
 
     def _function(self, function: FunctionType, above: Above) -> Any:
         cells = [list(_content(cell)) for cell in function.__closure__ or ()]
-        if not is_outside(function.__module__):  # one that a library has made holds what it was made with
+        if not self.looks_into(function.__module__):  # one that a library has made holds what it was made with
             return [_named(function), self.of(cells, above)] if cells else _named(function)
         code, names = function.__code__, function.__globals__
         used = {name: names[name] for name in _names(code) if name in names}
@@ -132,7 +143,7 @@ class _Description:
 
     def _class(self, cls: type, above: Above) -> Any:
         made_up = cls.__module__ == "types" and not hasattr(types, cls.__name__)  # by `dataclasses.make_dataclass`
-        if not is_outside(cls.__module__) and not made_up:
+        if not self.looks_into(cls.__module__) and not made_up:
             return _named(cls)
         members = {
             name: name if isinstance(member, MemberDescriptorType) else self.of(member, above)
@@ -142,17 +153,17 @@ class _Description:
         return ["class", cls.__qualname__, members, [self.of(kind, above) for kind in (*cls.__bases__, type(cls))]]
 
     def _module(self, module: ModuleType, above: Above) -> Any:
-        if not is_outside(module.__name__):
+        if not self.looks_into(module.__name__):
             return module.__name__
         live = {name: value for name, value in vars(module).items() if not name.startswith("__")}
         return ["module", self.of(live, above)]
 
-    def _object(self, value: Any, above: Above) -> Any:
+    def thing(self, value: Any, above: Above) -> Any:
         if isinstance(value, io.BytesIO | io.StringIO):  # data that looks like a file
             return [type(value).__name__, repr(value.getvalue())]
         if isinstance(value, SILENT):
             return f"{type(value).__module__}.{type(value).__qualname__}"
-        attributes = dict(_attributes(value))
+        attributes = dict(sorted(attributes_of(value), key=lambda named: str(named[0])))
         if isinstance(value, PLAIN):  # of a class of its own
             kind: Any = next(kind for kind in PLAIN if isinstance(value, kind))
             attributes["value"] = kind.__repr__(value)
@@ -163,7 +174,7 @@ class _Description:
         return [self.of(type(value), above), self.of(attributes, above), self.of(inside, above)]
 
 
-def _attributes(value: object) -> Iterator[tuple[str, Any]]:
+def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
     """By name, from `__dict__` and from slots."""
     for cls in type(value).__mro__:
         for name, member in vars(cls).items():
@@ -191,13 +202,17 @@ def _is_known(state: Any, attributes: Mapping[str, Any]) -> bool:
     return all(name in attributes and attributes[name] is value for name, value in named.items())
 
 
-def _array(value: object) -> list[Any] | None:
+def array_in_words(value: object) -> list[Any] | None:
     """A numpy array or torch tensor by its content; None for anything else. Neither library is imported for it."""
     for module, name in (("torch", "Tensor"), ("numpy", "ndarray"), ("numpy", "generic")):
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and isinstance(value, kind):
             array: Any = value
             dtype = str(array.dtype)
+            if module == "torch" and array.is_nested:
+                return [f"nested {name}", dtype, *(array_in_words(part) for part in array.unbind())]
+            if module == "torch" and array.is_meta:
+                return [f"meta {name}", dtype, list(array.shape)]  # there is nothing in it
             if module == "torch":
                 dense = array.detach().dequantize() if array.is_quantized else array.detach().to_dense()
                 plain = dense.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)

@@ -137,6 +137,11 @@ def source_digest(module: str) -> str:
     return digest([own, helpers]) if helpers else own
 
 
+def loaded() -> Collection[str]:
+    """The modules of outsiders that were compiled here: plugins and what they brought along."""
+    return _loaded.keys()
+
+
 def unhashed(before: Collection[str]) -> list[str]:
     """Outsiders' modules that were imported since then and that no digest knows: under a name that was put together
     while the code ran."""

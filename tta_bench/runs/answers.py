@@ -1,0 +1,76 @@
+"""What a method answers, looked at: a wrong shape, a NaN or a lost digit must not become a number in a table."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tta_bench.errors import PluginError
+from tta_bench.interfaces import Method
+
+RESERVED = "__metadata__"  # of the file format in which reports are kept
+FINEST = 1e-4  # of the spread of scores; float32 keeps logits to a millionth of it
+
+
+def unusable_scores(scores: object, classes: int) -> str:
+    """What is wrong with what `step` returned; empty if nothing is."""
+    wanted = f"step must return scores [{classes}] or [branches, {classes}]"
+    if not isinstance(scores, Tensor):
+        return f"{wanted}, not {type(scores).__name__}"
+    if kind := _odd_kind(scores):
+        return f"{wanted} that are plain real numbers, not a {kind} tensor"
+    if scores.dim() not in (1, 2) or scores.shape[-1] != classes or len(scores) == 0:
+        return f"{wanted}, not {tuple(scores.shape)}"
+    as_recorded = scores.detach().float()
+    if not np.isfinite(as_recorded.cpu().numpy()).all():  # numpy takes a third of torch's time for a few numbers
+        return "scores are not finite"
+    return _lost_in_float32(scores, as_recorded)
+
+
+def unusable_results(scores: object, outputs: Tensor) -> str:
+    """What is wrong with what `finish` returned for outputs [N, B, C]; empty if nothing is."""
+    wanted = f"finish must return a tensor {(outputs.shape[0], outputs.shape[2])}"
+    if not isinstance(scores, Tensor):
+        return f"{wanted}, not {type(scores).__name__}"
+    if kind := _odd_kind(scores):
+        return f"{wanted} of plain real numbers, not a {kind} one"
+    if scores.shape != (outputs.shape[0], outputs.shape[2]):
+        return f"{wanted}, not {tuple(scores.shape)}"
+    return _lost_in_float32(scores, scores.detach().float())
+
+
+def reported(method: Method) -> dict[str, float]:
+    """The step's diagnostics, checked: a method may have a `take_report` of its own."""
+    report: object = method.take_report()
+    if not isinstance(report, dict):
+        raise PluginError(f"method '{method.name}': take_report must return a dict, not {type(report).__name__}")
+    for name, value in report.items():
+        if name == RESERVED:
+            raise PluginError(f"method '{method.name}': a report may not be called {RESERVED}")
+        if not isinstance(name, str) or not isinstance(value, int | float):
+            raise PluginError(
+                f"method '{method.name}': take_report must return numbers by name, not {type(value).__name__} for "
+                f"{name!r}"
+            )
+    return report
+
+
+def _lost_in_float32(scores: Tensor, as_recorded: Tensor) -> str:
+    """A large offset in float64 would round differences away, and with them the ranking."""
+    if scores.dtype.itemsize <= as_recorded.dtype.itemsize:
+        return ""
+    exact = scores.detach().double()
+    lost, spread = (as_recorded.double() - exact).abs().max(), exact.max() - exact.min()
+    if not lost > FINEST * spread:
+        return ""
+    return f"scores are recorded as float32, which rounds these by up to {lost:.2g}: take their large offset away"
+
+
+def _odd_kind(tensor: Tensor) -> str:
+    """Tensors that would lose something, or everything, on the way to float32."""
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        return "nested" if tensor.is_nested else "sparse"
+    if tensor.is_complex() or tensor.is_quantized:
+        return "complex" if tensor.is_complex() else "quantised"
+    return "meta" if tensor.is_meta else ""

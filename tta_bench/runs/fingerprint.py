@@ -1,0 +1,218 @@
+"""All that is visible of a method at one moment, its own state or not, so that two moments can be compared.
+
+A plugin may keep what it learns in a module's variable, an attribute of its class, a closure or a cache: nothing of
+that is in a checkpoint. Whether a run that goes on has it all again is seen by comparing fingerprints, which are the
+same in two processes. What can't be looked into is like nothing else: better to begin anew than to go on otherwise.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from contextvars import ContextVar
+from pathlib import PurePath
+from types import GeneratorType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tta_bench.interfaces import Method, TextEncoder
+from tta_bench.runs import global_rngs
+from tta_bench.system import loading
+from tta_bench.system.described import (
+    PLAIN,
+    WRITTEN_BY_PYTHON,
+    Above,
+    Description,
+    array_in_words,
+    attributes_of,
+    is_outside,
+)
+from tta_bench.system.files import digest
+
+RUNNERS = ("tta_bench.runs.", "tta_bench.features.")  # what a method is handed leads there, and it is not the method's
+MAIN = ("__main__", "__mp_main__")
+DATA = (*PLAIN, list, dict, set, Tensor, np.ndarray)
+MEMORY = "memory that is shared"
+
+
+def fingerprint(method: Method, modules: list[str]) -> dict[str, str]:
+    """Digests by where something is: in variables of the modules, on the method, on its classes, in the process."""
+    look = _Look()
+    seen: dict[str, str] = {}
+    for place, value in [*sorted(_places(method, modules), key=_code_comes_last), *_settings()]:
+        try:
+            seen[place] = digest([seen.get(place), look.of(value)])  # a class and its base may have one name
+        except Exception:  # a plugin's objects may raise anything, or be nested too deeply
+            seen[place] = digest(os.urandom(16))
+    return seen | {MEMORY: digest(look.shared())}
+
+
+def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """The first place that is not the same; the others may only follow from it. Empty if all are."""
+    return next((place for place in {**one, **other} if one.get(place) != other.get(place)), "")
+
+
+def own_modules() -> list[str]:
+    """The modules of the plugin that this process is for: its own, its helpers, its distribution's."""
+    with_file = [name for name, module in list(sys.modules.items()) if getattr(module, "__file__", None)]
+    return sorted(name for name in with_file if _is_plugins(name) and not _is_runners(name))
+
+
+def _places(method: Method, modules: list[str]) -> Iterator[tuple[str, Any]]:
+    for module in modules:
+        for name, value in sorted(vars(sys.modules[module]).items()):
+            if not name.startswith("__"):
+                yield f"variable {module}.{name}", value
+    for name, value in sorted(attributes_of(method)):
+        yield f"attribute {name}", value
+    for cls in type(method).__mro__[:-1]:
+        for name, value in sorted(vars(cls).items()):
+            if not name.startswith("_abc") and name not in WRITTEN_BY_PYTHON:
+                yield f"class attribute {cls.__module__}.{cls.__qualname__}.{name}", value
+
+
+def _code_comes_last(place: tuple[str, Any]) -> bool:
+    """What functions use is met at its own place before, and is called by its own name."""
+    return not isinstance(place[1], DATA)
+
+
+def _settings() -> list[tuple[str, Any]]:
+    """What a step may have changed for the whole process."""
+    torchs = [str(torch.get_default_dtype()), torch.get_num_threads(), torch.get_float32_matmul_precision()]
+    return [
+        ("the process's random numbers", global_rngs.state()),
+        ("torch's settings", [*torchs, torch.are_deterministic_algorithms_enabled()]),
+        ("numpy's settings", np.geterr()),
+    ]
+
+
+def _is_plugins(module: object) -> bool:
+    """Whether it is an author's own, also where it lies among the libraries. Some of a library's have no file."""
+    return module in loading.loaded() or (is_outside(module) and is_outside(str(module).partition(".")[0]))
+
+
+def _is_runners(module: str) -> bool:
+    """Also the guest's process itself, whose module has other names there; a notebook's has no file."""
+    if module not in MAIN:
+        return module.startswith(RUNNERS)
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file is not None and not loading.is_outside_file(file)
+
+
+class _Look(Description):
+    """Unlike a description of code it tells one object in two places from two that are equal, and looks into what
+    lives: memory that arrays share, caches, generators under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._words: dict[int, tuple[Any, Any]] = {}  # of an array by its id, with the array, which must not be freed
+        self._owners: dict[int, list[list[int]]] = {}  # address of memory -> who uses it, and which part
+        self._arrays = 0  # met so far
+        self._order_counts = True
+
+    def shared(self) -> list[list[list[int]]]:
+        """For each piece of memory that several arrays use: which ones, from where, in which steps."""
+        return [users for users in self._owners.values() if len(users) > 1]
+
+    def looks_into(self, module: object) -> bool:
+        return _is_plugins(module)
+
+    def stands_once(self, value: object) -> bool:
+        return not isinstance(value, tuple | frozenset | Tensor | np.ndarray | np.generic | PurePath)
+
+    def first(self, value: Any, above: Above) -> Any:
+        kind = type(value)
+        if isinstance(value, Tensor | np.ndarray):
+            return self._array(value, above)
+        if isinstance(value, Mapping):
+            return self._mapping(value, above)
+        if kind is TextEncoder or _is_runners(kind.__module__):
+            return kind.__qualname__
+        return super().first(value, above)
+
+    def _array(self, array: Any, above: Above) -> Any:
+        self._note_memory(array)
+        if id(array) not in self._words:
+            self._words[id(array)] = (array_in_words(array), array)
+        gradient = array.grad if isinstance(array, Tensor) and array.is_leaf else None
+        more = dict(sorted(attributes_of(array)))
+        words = [*self._words[id(array)][0], _strides(array), gradient, more]
+        return [type(array).__name__, *(self.of(part, above) for part in words)]
+
+    def _note_memory(self, array: Any) -> None:
+        """Every time that it is met: two arrays on one piece of memory are the same as one array twice."""
+        self._arrays += 1
+        if isinstance(array, np.ndarray):
+            start, owner = array.ctypes.data, array
+            while isinstance(owner.base, np.ndarray):
+                owner = owner.base
+            address = owner.ctypes.data
+        elif array.layout is torch.strided and not array.is_nested and array.numel():
+            start, address = array.data_ptr(), array.untyped_storage().data_ptr()
+        else:
+            return
+        self._owners.setdefault(address, []).append([self._arrays, start - address, *_strides(array)])
+
+    def _mapping(self, value: Mapping[Any, Any], above: Above) -> Any:
+        items = [[self.of(key, above), self.of(item, above)] for key, item in value.items()]
+        ordered = items if self._order_counts else sorted(items, key=str)
+        return [type(value).__name__, *ordered, *self.more(value, above)]
+
+    def thing(self, value: Any, above: Above) -> Any:
+        kind = type(value).__name__
+        match value:
+            case torch.optim.Optimizer():  # loading its state puts its settings into another order
+                before, self._order_counts = self._order_counts, False
+                try:
+                    return super().thing(value, above)
+                finally:
+                    self._order_counts = before
+            case torch.Generator():  # its attribute is an address
+                return [kind, str(value.device), self.of(value.get_state(), above)]
+            case GeneratorType():
+                frame = value.gi_frame
+                return [kind, None if frame is None else [frame.f_lasti, self.of(frame.f_locals, above)]]
+            case threading.local():
+                return [kind, self.of(vars(value), above)]
+            case weakref.ref():
+                return [kind, self.of(value(), above)]
+            case ContextVar():
+                return [kind, self.of(value.get(None), above)]
+            case PurePath():
+                return [kind, str(value)]
+            case io.BytesIO() | io.StringIO():
+                return [kind, repr(value.getvalue()), value.tell()]
+            case io.IOBase():
+                return [kind, _place_in(value)]
+            case threading.Thread() | Executor():
+                return kind
+        if kind == "_lru_cache_wrapper":
+            return [kind, self.of(gc.get_referents(value), above)]
+        if kind == "_lru_list_elem":  # a link in such a cache, whose content is told beside it
+            return kind
+        return super().thing(value, above)
+
+
+def _strides(array: Any) -> list[int]:
+    """Of an axis of one element they say nothing; sparse and nested tensors have none."""
+    if isinstance(array, Tensor) and (array.layout is not torch.strided or array.is_nested):
+        return []
+    strides = array.strides if isinstance(array, np.ndarray) else array.stride()
+    return [stride for stride, size in zip(strides, array.shape, strict=True) if size > 1]
+
+
+def _place_in(file: io.IOBase) -> int:
+    """How far a file has been read; one that is written to is nobody's memory."""
+    try:
+        return -1 if file.closed or file.writable() else os.lseek(file.fileno(), 0, os.SEEK_CUR)
+    except (OSError, ValueError):
+        return -1
