@@ -21,7 +21,7 @@ IMAGES = 300  # half of them, to stay below a minute on two cores
 NEXT = {
     "ttabench compare --baseline regions": "can it be believed?",
     "ttabench leaderboard --format html -o table.html": "as a page",
-    "ttabench new method mine": "your own, in one file",
+    "ttabench new method mine --file": "your own, in one file",
 }
 
 
