@@ -159,7 +159,7 @@ def test_an_edited_dataset_or_backbone_is_encoded_again(
     assert len({run.protocol.digest for run in runs}) == 2
     assert len({run.config.digest for run in runs}) == 1  # the method itself is the built-in one
     assert runs[0].provenance["code"] == {
-        "method": "ttabench 0.1.0",
+        "method": f"ttabench {tta_bench.__version__}",
         "dataset": "toys.py",
         "backbone": "toys.py",
     }
