@@ -148,23 +148,6 @@ def _first_difference(a: Tensor, b: Tensor) -> int:
     return int((a != b).int().argmax())
 
 
-def text_features(model: Any, embeddings: Tensor, end: Tensor) -> Tensor:
-    """Token embeddings [T, L, E] and the position of each end of text [T] -> unit features [T, D]."""
-    return _plain(model).features(embeddings, end)
-
-
-def trimmed_text_features(model: Any, tokens: Tensor) -> Tensor:
-    """Tokens [T, L] -> unit features [T, D], at the cost of the longest text instead of the whole context."""
-    return _plain(model).encode(tokens)
-
-
-def _plain(model: Any) -> TextTower:
-    tower = TextTower.of(model)
-    if tower is None:
-        raise UsageError(f"{type(model).__name__}: not a plain text tower")
-    return tower
-
-
 def dtype_of(precision: str) -> torch.dtype:
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision '{precision}': one of {', '.join(PRECISIONS)}.")

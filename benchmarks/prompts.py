@@ -19,7 +19,7 @@ from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from tta_bench.backbones._open_clip import OpenClip, text_features
+from tta_bench.backbones._open_clip import OpenClip
 from tta_bench.functional import select_confident
 from tta_bench.functional.prompt_tuning import WORDS, marginal_entropy
 from tta_bench.interfaces import Observation, Preprocess, Task
@@ -57,7 +57,7 @@ class Plain:
         model = self.backbone.model
         x = model.token_embedding(self.tokens)
         x = torch.cat([x[:, :1], context.expand(len(x), -1, -1), x[:, 1 + len(context) :]], dim=1)
-        return text_features(model, x, self.tokens.argmax(dim=1))
+        return self.backbone.text.features(x, self.tokens.argmax(dim=1))
 
     def step(self, views: Tensor) -> Tensor:
         context = self.initial.clone().requires_grad_()

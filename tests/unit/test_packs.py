@@ -22,7 +22,7 @@ from tta_bench.errors import BadData, StoreError, UsageError
 from tta_bench.features import pack_export, pack_rows
 from tta_bench.features.encoding import EncodedViews
 from tta_bench.features.options import EncodingOptions
-from tta_bench.features.pack import Pack, info, open_pack, verify
+from tta_bench.features.pack import Pack, info, verify
 from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews, check_method
 from tta_bench.interfaces import PromptTunable, ViewRecipe
 from tta_bench.plugins import Registry
@@ -75,7 +75,7 @@ def write(file: Path, tensors: dict[str, Any] | None = None, metadata: dict[str,
 
 @pytest.fixture
 def pack(tmp_path: Path) -> Pack:
-    return open_pack(write(tmp_path / "toys.safetensors"))
+    return Pack(write(tmp_path / "toys.safetensors"))
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
@@ -106,9 +106,9 @@ def test_info_tells_where_the_features_are_from(pack: Pack) -> None:
 def test_the_fingerprint_is_of_the_whole_file(pack: Pack, tmp_path: Path) -> None:
     copy = tmp_path / "copy.safetensors"
     copy.write_bytes(pack.file.read_bytes())
-    assert open_pack(copy).fingerprint == pack.fingerprint
+    assert Pack(copy).fingerprint == pack.fingerprint
     other = write(tmp_path / "other.safetensors", {"views/augmix5": -contents()[0]["views/augmix5"]})
-    assert open_pack(other).fingerprint != pack.fingerprint
+    assert Pack(other).fingerprint != pack.fingerprint
 
 
 # ------------------------------------------------------------------------------------------------------- broken packs
@@ -138,7 +138,7 @@ def test_the_fingerprint_is_of_the_whole_file(pack: Pack, tmp_path: Path) -> Non
 def test_bad_metadata_is_named(changes: dict[str, str | None], complaint: str, tmp_path: Path) -> None:
     file = write(tmp_path / "bad.safetensors", metadata=changes)
     with pytest.raises(BadData, match=rf"bad\.safetensors .*{complaint}") as caught:
-        open_pack(file)
+        Pack(file)
     assert "\n" not in str(caught.value)
 
 
@@ -159,20 +159,20 @@ def test_bad_metadata_is_named(changes: dict[str, str | None], complaint: str, t
 )
 def test_bad_tensors_are_named(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(BadData, match=rf"bad\.safetensors .*{complaint}"):
-        open_pack(write(tmp_path / "bad.safetensors", changes))
+        Pack(write(tmp_path / "bad.safetensors", changes))
 
 
 def test_files_that_are_no_safetensors(tmp_path: Path) -> None:
     file = write(tmp_path / "cut.safetensors")
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(BadData, match=r"cut\.safetensors is not a whole safetensors file"):
-        open_pack(file)
+        Pack(file)
     for content in (b"", b"\x80\x04.", b"PK" + bytes(100)):
         file.write_bytes(content)
         with pytest.raises(BadData, match=r"cut\.safetensors"):
-            open_pack(file)
+            Pack(file)
     with pytest.raises(UsageError, match="no such feature pack"):
-        open_pack(tmp_path / "nowhere.safetensors")
+        Pack(tmp_path / "nowhere.safetensors")
 
 
 def test_verify_reads_every_feature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_features_of_another_length_are_refused_when_read(wrong: float, tmp_path
     tensors["image"][2] *= wrong
     tensors["views/augmix5"][1, 3] *= wrong
     tensors["text/photo"][0] *= wrong
-    pack = open_pack(write(tmp_path / "bad.safetensors", tensors))
+    pack = Pack(write(tmp_path / "bad.safetensors", tensors))
     assert pack.image(1).shape == (1, D)
     reads: dict[str, Callable[[], torch.Tensor]] = {
         "image, row 2": lambda: pack.image(2),
@@ -213,9 +213,9 @@ def test_what_is_kept_in_memory_is_what_is_read_and_nobody_can_change_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path / "p.safetensors")
-    kept = open_pack(file)
+    kept = Pack(file)
     monkeypatch.setattr(pack_rows, "KEPT", 0)
-    by_row = open_pack(file)
+    by_row = Pack(file)
     for _ in range(2):
         for found, expected in (
             (kept.image(2), by_row.image(2)),
@@ -254,7 +254,7 @@ def test_a_missing_recipe_is_named_with_its_stand_ins(pack: Pack, role: str, rec
 
 def test_the_same_family_stands_in_first(tmp_path: Path) -> None:
     changes = {"views/holistic9": unit(N, 9, D), "views/crops4": None, "boxes/crops4": None}
-    pack = open_pack(write(tmp_path / "p.safetensors", changes))
+    pack = Pack(write(tmp_path / "p.safetensors", changes))
     with pytest.raises(UsageError, match="views=holistic9 or --recipe views=augmix5"):
         pack.require("purf", {"views": Holistic(63)})
     with pytest.raises(UsageError, match="None of them could stand in"):
@@ -290,7 +290,7 @@ def test_methods_that_need_more_than_features_are_refused(pack: Pack, toy_regist
 def test_packed_prompts_and_texts(tmp_path: Path) -> None:
     texts = [["a cat", "the cat"], ["a dog", "the dog"], ["a tree", "the tree"]]
     changes = {"text/photo": unit(C, 2, D)}
-    pack = open_pack(write(tmp_path / "p.safetensors", changes, {"prompt_texts": json.dumps({"photo": texts})}))
+    pack = Pack(write(tmp_path / "p.safetensors", changes, {"prompt_texts": json.dumps({"photo": texts})}))
     prompts, backbone = PackedPrompts.of(pack, "photo"), PackBackbone(pack)
     bank, prototypes = prompts.encode(backbone)
     torch.testing.assert_close(prototypes, torch.nn.functional.normalize(bank.mean(1), dim=-1))
@@ -310,10 +310,10 @@ from tta_bench.interfaces import Task
 from tta_bench.methods.clip import CLIP
 from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews
 from tta_bench.features import pack_rows
-from tta_bench.features.pack import open_pack
+from tta_bench.features.pack import Pack
 from tta_bench.features.stream import Stream, observations
 from tta_bench.views import AugMix, Original
-pack = open_pack(Path("toys.safetensors"))
+pack = Pack(Path("toys.safetensors"))
 bank, text = PackedPrompts.of(pack, "photo").encode(PackBackbone(pack))
 method = CLIP()
 method.start(Task(pack.class_names, text, bank, pack.logit_scale))
@@ -400,5 +400,5 @@ def test_a_full_disk_leaves_the_old_pack(toy_bench: Bench, tmp_path: Path, monke
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StoreError, match="no space left"):
         export_toys(toy_bench, file)
-    assert open_pack(file).fingerprint == before
+    assert Pack(file).fingerprint == before
     assert [f.name for f in tmp_path.glob("*toy.safetensors*")] == ["toy.safetensors"]

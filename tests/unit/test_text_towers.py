@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from tests.unit.small_models import FAMILIES
-from tta_bench.backbones._open_clip import OpenClip, text_features, trimmed_text_features
+from tta_bench.backbones._open_clip import OpenClip
 from tta_bench.backbones._text_tower import TextTower
 from tta_bench.errors import UsageError
 from tta_bench.interfaces import Preprocess, PromptTunable
@@ -108,10 +108,10 @@ def test_texts_are_those_of_open_clip(family: str) -> None:
     tokens = backbone.tokenizer(texts)
     with torch.no_grad():
         expected = normalize(backbone.model.encode_text(tokens), dim=-1)
-        torch.testing.assert_close(trimmed_text_features(backbone.model, tokens), expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(backbone.text.encode(tokens), expected, atol=1e-5, rtol=0)
         end = backbone.text.pooled_position(tokens)
         embeddings = backbone.text.token_embedding(tokens)
-        torch.testing.assert_close(text_features(backbone.model, embeddings, end), expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(backbone.text.features(embeddings, end), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", TOWERS)

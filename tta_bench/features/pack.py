@@ -208,10 +208,6 @@ class Pack:
             yield f"{name}, row {_first(~inside)}: not a box within the image"
 
 
-def open_pack(file: Path) -> Pack:
-    return Pack(file)
-
-
 def verify(file: Path) -> list[str]:
     """What is wrong with the pack's features; raises `BadData` if it can't be opened at all."""
     return list(Pack(file).feature_faults())
