@@ -72,6 +72,39 @@ def test_gray_of_16_bits_is_16_bits_however_dark(kind: str) -> None:
     assert np.asarray(decode(buffer.getvalue())).min() == 0x80
 
 
+def gray_tiff(bits: int, photometric: int, sample_format: int) -> bytes:
+    """2 x 1 pixels, uncompressed."""
+    tags = [(256, 2), (257, 1), (258, bits), (259, 1), (262, photometric), (273, 8), (277, 1), (278, 1)]
+    tags += [(279, 4), (339, sample_format)]
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
+    return (
+        struct.pack("<2sHI4s", b"II", 42, 12, b"\x10\x20\x30\x40") + struct.pack("<H", len(tags)) + entries + bytes(4)
+    )
+
+
+@pytest.mark.parametrize(
+    ("bits", "photometric", "sample_format", "said"),
+    [
+        (12, 1, 1, "gray of 12 bits"),
+        (16, 0, 1, "0 is white"),
+        (16, 1, 2, "signed values of 16 bits"),
+        (8, 1, 2, "signed values of 8 bits"),
+    ],
+)
+def test_gray_that_would_show_something_else_is_refused(
+    bits: int, photometric: int, sample_format: int, said: str
+) -> None:
+    assert said in refusal(gray_tiff(bits, photometric, sample_format))
+    decode(gray_tiff(16, 1, 1))
+    decode(gray_tiff(8, 0, 1))
+
+
+def test_a_transparent_value_of_16_bit_gray_is_refused() -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((4, 4), np.uint16)).save(buffer, "PNG", transparency=0)
+    assert "16-bit gray with a transparent value" in refusal(buffer.getvalue())
+
+
 # ---- sizes
 
 

@@ -6,8 +6,9 @@ import contextlib
 import io
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -18,6 +19,8 @@ MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
 LIMIT = "TTABENCH_MAX_PIXELS"
 RUN_A_PROGRAM = ("EPS", "WMF")  # formats that Pillow hands to another program, as a picture may ask it to
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
+BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags of a TIFF
+WHITE_IS_ZERO, SIGNED = 0, 2  # values of the latter two
 OTHERWISE = "save it with 8 or 16 bits"
 
 
@@ -28,6 +31,8 @@ def decode(source: Path | bytes) -> Image.Image:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise BadData("not a regular file")  # opening a FIFO would wait for ever
         with _opened(io.BytesIO(source) if isinstance(source, bytes) else source, _limit()) as image:
+            if why := _misread(image):
+                raise BadData(f"{why}, which would be read as something else: save it with 8 bits")
             image.load()
             return to_rgb(_upright(image), wide=image.format not in GRAY_16)
     except FileNotFoundError:
@@ -39,6 +44,19 @@ def decode(source: Path | bytes) -> Image.Image:
     except Exception as error:  # Pillow's decoders raise errors of any type on a broken file
         reason = f"can't be decoded: {' '.join(str(error).split()) or type(error).__name__}"
     raise BadData(f"{name}: {reason}")
+
+
+def _misread(image: Image.Image) -> str:
+    """Kinds of gray whose values Pillow hands on without what the file says of them."""
+    if image.mode.startswith("I") and "transparency" in image.info:
+        return "16-bit gray with a transparent value"
+    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})  # of a TIFF
+    bits, signed = tags.get(BITS, (1,))[0], SIGNED in tags.get(SAMPLE_FORMAT, ())
+    if signed and bits < 32:
+        return f"signed values of {bits} bits"
+    if image.mode.startswith("I") and 8 < bits < 16:
+        return f"gray of {bits} bits"
+    return "gray in which 0 is white" if image.mode.startswith("I") and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else ""
 
 
 def _limit() -> int:
