@@ -11,7 +11,7 @@ come; it may name more than are here (ImageNet-A has 200 of the 1,000). Without 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,11 +19,12 @@ import numpy as np
 
 from tta_bench.datasets._photos import Labels
 from tta_bench.errors import BadData
+from tta_bench.pixels.decode import readable_names
 from tta_bench.system.files import read_utf8
 from tta_bench.system.text import counted
 
 NAMES = "classnames.txt"
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
+OF_A_MAC = "__MACOSX"  # in every archive that one has packed: no class
 WORDNET = re.compile(r"n\d{8}")  # no prompt should say "a photo of a n01440764"
 
 
@@ -33,6 +34,7 @@ class ClassFolders(NamedTuple):
     class_names: Sequence[str]
     images: Sequence[str]  # paths from the folder
     classes: Sequence[int]  # [N]
+    warnings: Sequence[str] = ()
 
     @property
     def labels(self) -> Labels:
@@ -43,23 +45,41 @@ class ClassFolders(NamedTuple):
 
 def read(folder: Path) -> ClassFolders | None:
     """None if the folder has no subfolder with images. Sorted, so that no disk's own order matters."""
+    passed_over: list[Path] = []
     try:
-        found = {path.name: _images(path) for path in sorted(folder.iterdir()) if _counts(path) and path.is_dir()}
+        folders = [path for path in sorted(folder.iterdir()) if _counts(path) and path.is_dir()]
+        found = {path.name: _images(path, passed_over) for path in folders}
     except OSError as error:
         raise BadData(f"{error.filename or folder}: can't be read: {error.strerror or error}") from error
     if not any(found.values()):
         return None
     names = _names(folder / NAMES, found)
     images = [(f"{name}/{image}", place) for place, name in enumerate(names) for image in found[name]]
-    return ClassFolders(list(names.values()), [image for image, _ in images], [place for _, place in images])
+    files, places = [image for image, _ in images], [place for _, place in images]
+    return ClassFolders(list(names.values()), files, places, list(_warnings(found, passed_over)))
 
 
 def _counts(path: Path) -> bool:
-    return not path.name.startswith(".")
+    return not path.name.startswith(".") and path.name != OF_A_MAC
 
 
-def _images(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if _counts(path) and path.suffix.lower() in IMAGES)
+def _images(folder: Path, passed_over: list[Path]) -> list[str]:
+    """Those right in it whose names say so. What else there is is noted, hidden files aside."""
+    paths = [path for path in sorted(folder.iterdir()) if _counts(path)]
+    images = [path.name for path in paths if path.suffix.lower() in readable_names()]
+    passed_over += [path for path in paths if path.suffix.lower() not in readable_names()]
+    return images
+
+
+def _warnings(found: dict[str, list[str]], passed_over: list[Path]) -> Iterator[str]:
+    empty = [name for name, images in found.items() if not images]
+    if empty:
+        yield f"folder: no image in {counted(len(empty), 'folder')}, the first is {empty[0]}: a class all the same"
+    if passed_over:
+        yield (
+            f"folder: passed over as no images in classes' folders: {passed_over[0]}"
+            + (f" and {len(passed_over) - 1:,} more" if len(passed_over) > 1 else "")
+        )
 
 
 def _names(file: Path, folders: dict[str, list[str]]) -> dict[str, str]:

@@ -66,7 +66,7 @@ class Folder(Photos):
             _files(folder, layout.images),
             layout.labels,
             [names, folder],
-            warnings=[] if names.is_file() else [guessed],
+            warnings=[*([] if names.is_file() else [guessed]), *layout.warnings],
         )
 
     def contents(self, sizes: Sequence[int]) -> Sequence[object]:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.conftest import Invoke, Result
+from tta_bench import records
 from tta_bench.backbones.tiny import Tiny
 from tta_bench.datasets.scenes import Scenes
 from tta_bench.interfaces import Observation
@@ -81,6 +82,28 @@ def test_all_prompts_run(invoke: Invoke, files: Path, prompt: str, monkeypatch: 
     assert "\ntpt on scenes" in result.out
     table = invoke("leaderboard", "--format", "csv").out
     assert f",{prompt}," in table
+
+
+def test_a_pack_has_the_learned_prompt_and_no_other(invoke: Invoke, files: Path, home: Path, tmp_path: Path) -> None:
+    pack, learned = str(tmp_path / "p.safetensors"), f"coop:{files / 'coop.pth.tar-50'}"
+    export = ("pack", "export", pack, "--dataset", "scenes:clean", "--recipe", "plain1", "--prompt")
+    done = invoke(*export, f"photo,{learned}")
+    assert done.code == 0, done.err
+    assert run(invoke, "clip", "--dataset", "scenes:clean", "--prompt", learned).code == 0
+    assert run(invoke, "clip", "--pack", pack, "--prompt", "coop:coop.pth.tar-50").code == 0
+    one, other = records.load_all(home / "runs")[0]
+    np.testing.assert_array_equal(one.scores(), other.scores())
+    ragged = tmp_path / "ragged.json"
+    ragged.write_text(json.dumps({n: ["one."] * (1 + (n == "sun")) for n in Scenes.open(Path()).class_names}))
+    for prompt, complaint in {
+        f"maple:{files / 'maple.pth'}": "MaPLe changes the image tower",
+        f"cupl:{ragged}": "has 1 texts for one class and 2 for another",
+        f"{learned},{learned.replace(str(files), str(files / '..' / files.name))}": "is there twice",
+    }.items():
+        refused = invoke(*export, prompt)
+        assert refused.code == 2
+        assert complaint in refused.err
+    assert invoke("pack", "verify", pack).code == 0  # the one from before
 
 
 def test_a_caption_file_is_part_of_the_run(invoke: Invoke, files: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.conftest import TOY, Invoke
 from tests.dataset_fixtures import build
@@ -101,6 +102,21 @@ def test_labels_of_another_variant(invoke: Invoke, home: Path, tmp_path: Path) -
     refused = invoke("score", run.run_id, "--variant", "voc2007:mltta", *where)
     assert refused.code == 2
     assert "the voc2007 that is here has other images or labels than" in refused.err
+
+
+def test_other_pictures_of_the_same_names_are_another_dataset(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    for folder, color in (("a", 0), ("b", 200)):
+        for name in "xyz":
+            photo = tmp_path / folder / f"{name}.png"
+            photo.parent.mkdir(exist_ok=True)
+            Image.new("RGB", (40, 40), (color, 40, 40)).save(photo)
+        lines = [f"{name}.png,{int(name == 'x')},1" for name in ("xyz" if folder == "a" else "xy")]
+        (tmp_path / folder / "labels.csv").write_text("\n".join(["image,cat,dog", *lines]))
+    where = ("--data-root", str(tmp_path), *TOYS)
+    assert invoke("run", "-m", "clip", "-d", "folder:a", "-b", "toyclip", "--workers", "0", *where).code == 0
+    result = invoke("score", only_run(home, "clip").run_id, "--variant", "folder:b", *where)
+    assert result.code == 2
+    assert "other images under the same ids" in result.err
 
 
 def test_finish_alone_is_repeated(invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A plugin's run that was killed ends with the number of one that was not, wherever the plugin keeps what it learns."""
+"""A plugin's killed run ends with the number of one that was not, wherever its objects keep what it learns."""
 
 from __future__ import annotations
 
@@ -72,6 +72,19 @@ HIDDEN = {
         on_import=CACHED.replace("CACHE", "lru_cache(2)").replace("NAME", "few"),
     ),
     "a generator": Kind("kept = next(self._ticks)", on_start="self._ticks = (i for i in range(99))"),
+    "what a generator delegates to": Kind(
+        "kept = next(self._plan)",
+        on_import="def plan():\n    yield from [1] * 15 + [7] * 99\n",
+        on_start="self._plan = plan()",
+    ),
+    "a graph": Kind(
+        "with torch.enable_grad(): self.loss = self.loss + (self.w * x.image[:4]).sum()\n"
+        "kept = 0\nif x.index == 19: kept = float(torch.autograd.grad(self.loss, self.w)[0].sum())",
+        on_start="self.w = torch.ones(4, requires_grad=True)\nself.loss = torch.zeros(())",
+    ),
+    "the environment": Kind(
+        "os.environ['N'] = str(int(os.environ.get('N', 0)) + 1)\nkept = int(os.environ['N'])",
+    ),
     "an iterator": Kind("kept = next(self._list)", on_start="self._list = iter(list(range(99)))"),
     "what can't be looked into": Kind(
         "self._hash.update(b'.')\nkept = self._hash.digest()[0]", on_start="import hashlib\nself._hash = hashlib.md5()"
@@ -328,7 +341,8 @@ def test_a_fingerprint_is_the_same_in_every_process(plugins: Bench) -> None:
         f"methods = [registry.method(name)() for name in {list(map(method_name, HONEST))!r}];"
         "[m.start(Task(list('abcd'), t, t[:, None], 1.0)) for m in methods];"
         "seen = [fingerprint(m, own_modules()) for m in methods];"
-        "print([{place: digest for place, digest in one.items() if '.imported' not in place} for one in seen])"
+        "theirs = ('.imported', 'environment');"
+        "print([{place: d for place, d in one.items() if not place.endswith(theirs)} for one in seen])"
     )
     seen = {
         subprocess.run(

@@ -18,11 +18,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tta_bench import __version__
+from tta_bench.errors import UsageError
 from tta_bench.features.encoding import EncodedViews
 from tta_bench.features.options import EncodingOptions
 from tta_bench.features.pack import FORMAT, Pack
 from tta_bench.features.store import Entry, FeatureStore
 from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, DatasetExtras, ViewRecipe
+from tta_bench.prompts.files import Maple
 from tta_bench.prompts.sets import PromptSet
 from tta_bench.system.files import disk_errors
 from tta_bench.system.progress import Reporter
@@ -60,6 +62,7 @@ def export(
         code: digest of the code of a dataset or backbone that is not built in, as in `EncodedViews`.
         notes: more for the provenance, e.g. the precision.
     """
+    _check_prompts(prompts)
     entries: dict[str, Entry] = {}
     for recipe in (Original(), *recipes):
         encoded = EncodedViews(store, dataset, backbone, recipe, seed, encoding, code)
@@ -74,7 +77,7 @@ def export(
         else:
             tensors[f"views/{name}"] = Stored(entry, (images, views, dim))
     for prompt in prompts:
-        tensors[f"text/{prompt.name}"] = prompt.encode(backbone)[0].cpu().numpy()  # [C, P, D]
+        tensors[f"text/{prompt.name}"] = prompt.encode(prompt.adapt(backbone))[0].cpu().numpy()  # [C, P, D]
     metadata = {
         "ttabench_pack": FORMAT,
         "ids": json.dumps([sample.id for sample in samples]),
@@ -88,6 +91,21 @@ def export(
     }
     _write(file, tensors, metadata, reporter)
     return Pack(file)
+
+
+def _check_prompts(prompts: Sequence[PromptSet]) -> None:
+    """Raises `UsageError` for those with which a run on the pack would not be the run on the images."""
+    for place, prompt in enumerate(prompts):
+        if prompt.name in [other.name for other in prompts[:place]]:
+            raise UsageError(f"--prompt {prompt.name} is there twice: a pack knows a prompt by its name alone")
+        if isinstance(prompt.learned, Maple):
+            raise UsageError(f"--prompt {prompt.name}: MaPLe changes the image tower, too: run on the images")
+        counts = {len(texts) for texts in prompt.texts}
+        if prompt.learned is None and len(counts) > 1:
+            raise UsageError(
+                f"--prompt {prompt.name} has {min(counts)} texts for one class and {max(counts)} for another: a pack "
+                "has as many for each; run on the images"
+            )
 
 
 def _provenance(dataset: Dataset, backbone: Backbone, encoding: EncodingOptions, seed: int) -> dict[str, Any]:
@@ -146,6 +164,7 @@ def _replacing(file: Path, reporter: Reporter) -> Iterator[BinaryIO]:
             yield output
             output.flush()
             os.fsync(output.fileno())
+            Pack(unfinished)  # or an unsound pack would take the place of a sound one
             unfinished.replace(file)
         except BaseException:
             unfinished.unlink(missing_ok=True)

@@ -107,8 +107,10 @@ class PackedPrompts(PromptSet):
         return 0
 
     def encode(self, backbone: Backbone) -> tuple[Tensor, Tensor]:
-        """Text bank [C, P, D] and prototypes unit(mean) [C, D]."""
-        return self.bank, normalize(self.bank.mean(1), dim=-1)
+        """Text bank [C, P, D] and prototypes unit(mean) [C, D]; of a learned context the features themselves, which
+        rounding would change in the last bit."""
+        learned = self.name.startswith("coop:")
+        return self.bank, self.bank[:, 0] if learned else normalize(self.bank.mean(1), dim=-1)
 
 
 class PackedViews:

@@ -62,7 +62,7 @@ def _ids_and_labels(dataset: Dataset) -> tuple[list[str], Labels]:
     names = dataset.class_names
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise BadData(f"dataset {dataset.name}: class_names must be a list or tuple of texts")
-    if len(set(names)) < len(names):
+    if len({name.replace("_", " ") for name in names}) < len(names):  # as prompts spell them
         raise BadData(f"dataset {dataset.name} has two classes of one name")
     ids: list[str] = []
     labels = np.empty((len(dataset), len(names)), dtype=np.int8)  # filled with copies: a dataset may use one buffer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import warnings
@@ -44,6 +45,14 @@ def decode(source: Path | bytes) -> Image.Image:
     except Exception as error:  # Pillow's decoders raise errors of any type on a broken file
         reason = f"can't be decoded: {' '.join(str(error).split()) or type(error).__name__}"
     raise BadData(f"{name}: {reason}")
+
+
+@functools.cache
+def readable_names() -> frozenset[str]:
+    """Suffixes of files that `decode` may be able to read."""
+    Image.init()
+    formats = [name for name in Image.OPEN if name not in RUN_A_PROGRAM]
+    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in formats)
 
 
 def _misread(image: Image.Image) -> str:

@@ -8,6 +8,7 @@ same in two processes. What can't be looked into is like nothing else: better to
 from __future__ import annotations
 
 import gc
+import inspect
 import io
 import os
 import sys
@@ -92,6 +93,7 @@ def _settings() -> list[tuple[str, Any]]:
         ("the process's random numbers", global_rngs.state()),
         ("torch's settings", [*torchs, torch.are_deterministic_algorithms_enabled()]),
         ("numpy's settings", np.geterr()),
+        ("the environment", dict(os.environ)),
     ]
 
 
@@ -110,7 +112,7 @@ def _is_runners(module: str) -> bool:
 
 class _Look(Description):
     """Unlike a description of code it tells one object in two places from two that are equal, and looks into what
-    lives: memory that arrays share, caches, generators under way."""
+    lives: memory that arrays share, caches, files that are being read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +145,9 @@ class _Look(Description):
         self._note_memory(array)
         if id(array) not in self._words:
             self._words[id(array)] = (array_in_words(array), array)
-        gradient = array.grad if isinstance(array, Tensor) and array.is_leaf else None
+        if isinstance(array, Tensor) and not array.is_leaf:  # its graph leads to what no checkpoint has
+            return os.urandom(16).hex()
+        gradient = array.grad if isinstance(array, Tensor) else None
         more = dict(sorted(attributes_of(array)))
         words = [*self._words[id(array)][0], _strides(array), gradient, more]
         return [type(array).__name__, *(self.of(part, above) for part in words)]
@@ -167,6 +171,11 @@ class _Look(Description):
         ordered = items if self._order_counts else sorted(items, key=str)
         return [type(value).__name__, *ordered, *self.more(value, above)]
 
+    def _generator(self, value: GeneratorType[Any, Any, Any], above: Above) -> Any:
+        """Under way, it holds iterators where nobody can look."""
+        under_way = inspect.getgeneratorstate(value) not in (inspect.GEN_CREATED, inspect.GEN_CLOSED)
+        return os.urandom(16).hex() if under_way else self.of(inspect.getgeneratorlocals(value), above)
+
     def thing(self, value: Any, above: Above) -> Any:
         kind = type(value).__name__
         match value:
@@ -179,8 +188,7 @@ class _Look(Description):
             case torch.Generator():  # its attribute is an address
                 return [kind, str(value.device), self.of(value.get_state(), above)]
             case GeneratorType():
-                frame = value.gi_frame
-                return [kind, None if frame is None else [frame.f_lasti, self.of(frame.f_locals, above)]]
+                return [kind, self._generator(value, above)]
             case threading.local():
                 return [kind, self.of(vars(value), above)]
             case weakref.ref():

@@ -82,12 +82,18 @@ def variant_labels(record: RunRecord, bench: Bench, variant: str) -> Labels:
     same = own.fingerprint == record.protocol.parts.get("images") and set(ids) <= recorded.keys()
     if not same or not np.array_equal(np.stack([recorded[image] for image in ids]), record.labels()):
         raise UsageError(f"the {record.dataset} that is here has other images or labels than {record.run_id} ran on")
-    if by_id.keys() == recorded.keys() and own.fingerprint != other.fingerprint:
+    if own.fingerprint != other.fingerprint and not _shares_files(own, other):
         raise UsageError(f"--variant {variant} has other images under the same ids: run on it (--dataset {variant})")
     if not any(image in by_id for image in ids):
         raise UsageError(f"--variant {variant} has none of the images of {record.run_id}")
     nowhere = np.full(len(other.class_names), -1, dtype=np.int8)
     return np.stack([by_id.get(image, nowhere) for image in ids])
+
+
+def _shares_files(one: Dataset, other: Dataset) -> bool:
+    """Whether what both have of ids are the same files: a variant may leave images out."""
+    files = [dict(zip(getattr(d, "ids", ()), getattr(d, "files", ()), strict=False)) for d in (one, other)]
+    return all(files) and all(files[1][image] == file for image, file in files[0].items() if image in files[1])
 
 
 def _word(name: str) -> str:
