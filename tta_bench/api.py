@@ -175,7 +175,12 @@ def _several(given: Any, what: str) -> list[Any]:
     found = [given] if alone else list(given)
     if not found:
         raise UsageError(f"no {what} to run")
-    return [thing for i, thing in enumerate(found) if not any(thing is other or thing == other for other in found[:i])]
+    return [thing for i, thing in enumerate(found) if not any(_same(thing, other) for other in found[:i])]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Instances may be equal in their fields and differ in what they hold besides."""
+    return one is other or (isinstance(one, str | int) and isinstance(other, str | int) and one == other)
 
 
 def _pack(pack: Path | str | None, dataset: object, backbone: object, bench: Bench) -> Path | None:

@@ -25,6 +25,7 @@ from tta_bench.errors import UnknownName, UsageError
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.plugins import Registry, get_method
 from tta_bench.runs import bench as bench_module
+from tta_bench.runs.bench import Bench
 from tta_bench.system.progress import TTABenchWarning
 
 
@@ -237,3 +238,20 @@ def test_a_finished_run_is_found_without_torch(home: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "done before" in done.stdout
+
+
+def test_instances_that_are_equal_in_their_fields_are_two(toy_bench: Bench) -> None:
+    @dataclass
+    class Signed(Method):
+        name: ClassVar[str] = "signed"
+
+        def start(self, task: Task) -> None:
+            self.task = task
+
+        def step(self, x: Observation) -> Tensor:
+            return self._sign * (self.task.text @ x.image)  # type: ignore[no-any-return,attr-defined]
+
+    one, other = Signed(), Signed()
+    vars(one)["_sign"], vars(other)["_sign"] = 1, -1
+    assert one == other
+    assert len(tta_bench.grid([one, other, one], "toy", "toyclip", bench=toy_bench)) == 2

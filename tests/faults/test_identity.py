@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,7 +21,7 @@ from tta_bench.records import Identity, Results
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
 from tta_bench.runs.spec import RunSpec
-from tta_bench.system import sources
+from tta_bench.system import loading, sources
 from tta_bench.system.sources import built_in_source, essence, imported
 
 # ----------------------------------------------------------------------------------------------------------- built-ins
@@ -295,3 +296,19 @@ def f():
     found = imported(source, "pkg.sub.mod", is_package=False)
     assert {"a", "a.b", "pkg", "pkg.sub", "pkg.sub.c", "pkg.d", "pkg.d.e", "g", "g.h", "pkg.sub.i"} <= found
     assert "name" not in found
+
+
+def test_a_folder_whose_name_begins_like_ours_is_an_outsiders() -> None:
+    ours = Path(tta_bench.__file__).parent
+    assert loading.is_outside_file(f"{ours}_plugins/pm.py")
+    assert not loading.is_outside_file(f"{ours}/views.py")
+
+
+def test_the_variables_of_a_module_without_source_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("without_source")
+    monkeypatch.setitem(sys.modules, "without_source", module)
+    digests = set()
+    for sign in (1, -1):
+        module.__dict__["SIGN"] = sign
+        digests.add(loading.source_digest("without_source"))
+    assert len(digests) == 2

@@ -49,6 +49,14 @@ def counter():
     return count
 count = counter()
 """
+COUNTING_THREAD = """
+import queue, threading
+def count_on(asked, told):
+    n = 0
+    while asked.get():
+        n += 1
+        told.put(n)
+"""
 FINISH = """
 def finish(self, outputs):
     rows = torch.linspace(0, 1, len(outputs))[:, None]
@@ -72,6 +80,13 @@ HIDDEN = {
         on_import=CACHED.replace("CACHE", "lru_cache(2)").replace("NAME", "few"),
     ),
     "a generator": Kind("kept = next(self._ticks)", on_start="self._ticks = (i for i in range(99))"),
+    "a thread": Kind(
+        "self._asked.put(1)\nkept = self._told.get()",
+        on_import=COUNTING_THREAD,
+        on_start="self._asked, self._told = queue.SimpleQueue(), queue.SimpleQueue()\n"
+        "self._thread = threading.Thread(target=count_on, args=(self._asked, self._told), daemon=True)\n"
+        "self._thread.start()",
+    ),
     "what a generator delegates to": Kind(
         "kept = next(self._plan)",
         on_import="def plan():\n    yield from [1] * 15 + [7] * 99\n",
@@ -127,6 +142,7 @@ HONEST = {
         on_import="import functools\n@functools.cache\ndef filled(key):\n    return len(key)",
         on_start="filled('dog')",
     ),
+    "what numpy drew at its import": Kind("kept = drawn", on_import="import numpy\ndrawn = numpy.random.rand()"),
     "the time of its import": Kind("kept = 0", on_import="import time\nimported = time.time_ns()"),
     "an optimiser": Kind(
         "self.w.grad = x.image[:4].clone()\nself.opt.step()\nkept = float(self.w.detach().sum())",
@@ -334,9 +350,9 @@ def test_a_fingerprint_is_the_same_in_every_process(plugins: Bench) -> None:
     """Addresses and the order in a set are not."""
     file = next(plugin.origin for plugin in plugins.registry.plugins("methods") if plugin.name == "kind0")
     look = (
-        "from pathlib import Path; from tta_bench.plugins import Registry; import torch;"
+        "from tta_bench.runs import global_rngs; from pathlib import Path; from tta_bench.plugins import Registry; import torch;"
         "from tta_bench.runs.fingerprint import fingerprint, own_modules; from tta_bench.interfaces import Task;"
-        f"registry = Registry([Path({file!r})]); t = torch.eye(4); torch.manual_seed(0);"
+        f"global_rngs.seed(); registry = Registry([Path({file!r})]); t = torch.eye(4); torch.manual_seed(0);"
         "import random, numpy; random.seed(0); numpy.random.seed(0);"
         f"methods = [registry.method(name)() for name in {list(map(method_name, HONEST))!r}];"
         "[m.start(Task(list('abcd'), t, t[:, None], 1.0)) for m in methods];"

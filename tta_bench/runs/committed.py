@@ -57,7 +57,11 @@ class Committed:
         return Said(True, [f"{record.run_id}: in place of {there.run_id}"])
 
 
-CONVENTIONS = ("labels", "class_names", "prompt_texts", "precision", "features", "average_precision", "empty_classes")
+# Of the protocol, what another value of makes another column.
+CONVENTIONS = (
+    *("labels", "class_names", "prompt_texts", "prompt_file", "precision", "features"),
+    *("average_precision", "empty_classes", "images", "backbone_digest"),
+)
 
 
 def _cell(run: RunRecord) -> str:

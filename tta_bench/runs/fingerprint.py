@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextvars import ContextVar
 from pathlib import PurePath
-from types import GeneratorType
+from types import FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,9 @@ RUNNERS = ("tta_bench.runs.", "tta_bench.features.")  # what a method is handed 
 MAIN = ("__main__", "__mp_main__")
 DATA = (*PLAIN, list, dict, set, Tensor, np.ndarray)
 MEMORY = "memory that is shared"
+# What may differ between two processes if neither changed it: the time of an import, a path, and code that uses it.
+FROM_THE_START = (*PLAIN, PurePath, FunctionType, ModuleType, type, staticmethod, classmethod, property)
+FIXED = "fixed "
 
 
 def fingerprint(method: Method, modules: list[str]) -> dict[str, str]:
@@ -51,7 +54,8 @@ def fingerprint(method: Method, modules: list[str]) -> dict[str, str]:
     seen: dict[str, str] = {}
     for place, value in [*sorted(_places(method, modules), key=_code_comes_last), *_settings()]:
         try:
-            seen[place] = digest([seen.get(place), look.of(value)])  # a class and its base may have one name
+            kind = FIXED if isinstance(value, FROM_THE_START) else ""
+            seen[place] = kind + digest([seen.get(place), look.of(value)])  # a class and its base may have one name
         except Exception:  # a plugin's objects may raise anything, or be nested too deeply
             seen[place] = digest(os.urandom(16))
     return seen | {MEMORY: digest(look.shared())}
@@ -201,8 +205,8 @@ class _Look(Description):
                 return [kind, repr(value.getvalue()), value.tell()]
             case io.IOBase():
                 return [kind, _place_in(value)]
-            case threading.Thread() | Executor():
-                return kind
+            case threading.Thread() | Executor():  # what it is about to do can't be seen
+                return os.urandom(16).hex()
         if kind == "_lru_cache_wrapper":
             return [kind, self.of(gc.get_referents(value), above)]
         if kind == "_lru_list_elem":  # a link in such a cache, whose content is told beside it

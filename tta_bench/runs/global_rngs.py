@@ -7,6 +7,7 @@ the run's seed says, and are part of the checkpoint of a method that is not buil
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,9 +18,13 @@ from torch import Tensor
 
 from tta_bench.system.files import digest
 
+FOR_CODE = torch.zeros(1)
 
-def seed(rng: Tensor) -> None:
-    """From the state of the run's own generator."""
+_ONE_AT_A_TIME = threading.RLock()
+
+
+def seed(rng: Tensor = FOR_CODE) -> None:
+    """From the state of the run's own generator; without one as they are while a plugin is imported and made."""
     number = int(digest(rng.numpy().tobytes())[:8], 16)
     torch.manual_seed(number)
     np.random.seed(number)  # noqa: NPY002  # the global one is what is meant
@@ -47,9 +52,10 @@ def restore(state: dict[str, Any]) -> None:
 @contextmanager
 def seeded(rng: Tensor) -> Iterator[None]:
     """For a run in a process that is somebody's own: afterwards they go on as if it had not been."""
-    before = state()
-    seed(rng)
-    try:
-        yield
-    finally:
-        restore(before)
+    with _ONE_AT_A_TIME:  # two threads would draw each other's
+        before = state()
+        seed(rng)
+        try:
+            yield
+        finally:
+            restore(before)

@@ -101,6 +101,7 @@ def _host(channel: Channel) -> None:
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # for as long as the process lives
     _print_to(printed)
     reached = watch()
+    global_rngs.seed()
     try:
         registry = Registry([Path(file) for file in request["files"]], only=request["only"])
         for name in request["load"]:
@@ -201,6 +202,7 @@ class Session:
 
     def configure(self, name: str, settings: Mapping[str, Any], preset: str | None) -> dict[str, Any]:
         cls = self._registry.method(name)
+        global_rngs.seed()
         built = hyperparameters.build(cls, settings, preset)
         method = self._method = built.method
         origin = self._registry.origin("methods", name)

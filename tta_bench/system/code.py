@@ -52,12 +52,12 @@ def told(recipe: object) -> str:
 def author_line(error: BaseException) -> str:
     """The innermost line of an error in a file of a user's own: "my_dataset.py, line 17"; "" if it never was there."""
     package = Path(__file__).parent.parent
-    ours = [str((package / folder).resolve()) for folder in (".", "methods", "datasets", "backbones")]  # maybe links
+    ours = [(package / folder).resolve() for folder in (".", "methods", "datasets", "backbones")]  # maybe links
     installed = _plugin_packages()
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = Path(frame.f_code.co_filename).resolve()
-        outside = not str(file).startswith((*ours, *LIBRARIES))
+        outside = not any(file.is_relative_to(folder) for folder in [*ours, *map(Path, LIBRARIES)])
         if outside or str(frame.f_globals.get("__name__")).partition(".")[0] in installed:
             place = f"{file.name}, line {line}"
     return place

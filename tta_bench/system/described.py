@@ -13,6 +13,7 @@ import functools
 import hashlib
 import io
 import logging
+import os
 import secrets
 import sys
 import sysconfig
@@ -29,6 +30,7 @@ from tta_bench.system.sources import built_in_source, counts
 # An environment may see the packages of another one (--system-site-packages, a user's own): libraries as well.
 SEEN = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
 LIBRARIES = tuple({*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), *SEEN})
+BELOW_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in LIBRARIES)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 # They hold nothing that a number could depend on, and most can't be looked into.
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -50,7 +52,7 @@ def is_outside(module: object) -> bool:
     if not isinstance(module, str) or module.partition(".")[0] in ("tta_bench", "builtins"):
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
-    return module not in sys.builtin_module_names and (file is None or not str(file).startswith(LIBRARIES))
+    return module not in sys.builtin_module_names and (file is None or not str(file).startswith(BELOW_LIBRARIES))
 
 
 class Description:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from tta_bench.system.described import LIBRARIES, described, is_outside
@@ -100,8 +100,8 @@ def _packages_beside(package: str) -> frozenset[str]:
 
 
 def is_outside_file(file: str) -> bool:
-    ours = str(Path(__file__).resolve().parent.parent)
-    return not str(Path(file).resolve()).startswith((ours, *LIBRARIES))
+    path, ours = Path(file).resolve(), Path(__file__).resolve().parent.parent
+    return not any(path.is_relative_to(folder) for folder in [ours, *map(Path, LIBRARIES)])
 
 
 @contextmanager
@@ -152,8 +152,16 @@ def unhashed(before: Collection[str]) -> list[str]:
 
 
 def _live_digest(module: str) -> str:
-    live = vars(sys.modules[module]).items()
-    return digest({name: described(value) for name, value in live if getattr(value, "__module__", "") == module})
+    """Of its own functions and classes, and of its variables."""
+    live = {name: value for name, value in vars(sys.modules[module]).items() if not name.startswith("__")}
+    own = {name: value for name, value in live.items() if _is_own(value, module)}
+    return digest({name: described(value) for name, value in own.items()})
+
+
+def _is_own(value: object, module: str) -> bool:
+    if isinstance(value, FunctionType | BuiltinFunctionType | type):
+        return getattr(value, "__module__", "") == module
+    return not isinstance(value, ModuleType)
 
 
 def _helpers(plugin: str) -> Iterator[tuple[str, str]]:
