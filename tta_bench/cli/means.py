@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tta_bench.cli.executors import show_table
-from tta_bench.features.orders import SHUFFLED, kind_of
 
 if TYPE_CHECKING:
     from tta_bench.records import RunRecord
@@ -44,6 +43,8 @@ def show_sweep(done: Sequence[RunRecord], keys: Sequence[str]) -> None:
 
 def _dataset(record: RunRecord) -> str:
     """With all that keeps numbers apart which are not of the same thing."""
+    from tta_bench.features.orders import SHUFFLED, kind_of
+
     seen, order = images(record), kind_of(record.order)
     said = [f"{seen} images"] if " of " in seen else []
     said += [f"order {order}"] if order != SHUFFLED else []
