@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,11 @@ class Result:
 
 
 Invoke = Callable[..., Result]
+
+
+def some_slow(fast: Sequence[Any], slow: Sequence[Any]) -> list[Any]:
+    """Parameters of a test: a few for `make test`, all for `make test-slow`."""
+    return [*fast, *(pytest.param(value, marks=pytest.mark.slow) for value in slow)]
 
 
 @pytest.fixture(autouse=True)

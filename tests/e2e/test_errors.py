@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TOY, Invoke, Result
+from tests.conftest import TOY, Invoke, Result, some_slow
 from tta_bench import records
 from tta_bench.errors import StoreError
 from tta_bench.system.files import write_atomically
@@ -221,7 +221,7 @@ def test_labels_of_a_wrong_shape_are_found_before_encoding(invoke: Invoke, tmp_p
     assert "encoder forwards" not in result.err
 
 
-@pytest.mark.parametrize("name", ["scores.safetensors", "run.json"])
+@pytest.mark.parametrize("name", some_slow(["scores.safetensors"], ["run.json"]))
 def test_a_finished_run_with_damaged_files_is_run_again(toy_run: Invoke, home: Path, name: str) -> None:
     toy_run("twobranches")
     (file,) = (home / "runs").glob(f"*/{name}")

@@ -13,7 +13,7 @@ import pytest
 from torch import Tensor
 
 import tta_bench
-from tests.conftest import TOY, Invoke
+from tests.conftest import TOY, Invoke, some_slow
 from tta_bench import records
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.plugins import Registry
@@ -199,7 +199,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+FAST = ("report", "state_dict", "recipes", "branches")
+
+
+@pytest.mark.parametrize("fault", some_slow(FAST, [fault for fault in FAULTS if fault not in FAST]))
 def test_whatever_a_method_does_wrong_the_others_go_on(invoke: Invoke, tmp_path: Path, fault: str) -> None:
     plugin = tmp_path / "mine.py"
     source = METHOD.replace("SCORES", "self.task.text @ x.image")

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.conftest import Invoke, Result
+from tests.conftest import Invoke, Result, some_slow
 from tta_bench import records
 from tta_bench.backbones.tiny import Tiny
 from tta_bench.datasets.scenes import Scenes
@@ -75,7 +75,9 @@ def test_all_four_methods_run_from_stored_features(invoke: Invoke, files: Path) 
         assert "nothing to do" in line(run(invoke, method, *settings))
 
 
-@pytest.mark.parametrize("prompt", ["photo", "ensemble", "cupl:cupl.json", "coop:coop.pth.tar-50", "maple:maple.pth"])
+@pytest.mark.parametrize(
+    "prompt", some_slow(["coop:coop.pth.tar-50", "maple:maple.pth"], ["photo", "ensemble", "cupl:cupl.json"])
+)
 def test_all_prompts_run(invoke: Invoke, files: Path, prompt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)
     result = run(invoke, "clip,tpt", "--prompt", prompt)

@@ -145,25 +145,20 @@ def test_a_finish_that_needs_the_steps_is_refused(invoke: Invoke, toy_run: Invok
     assert "needs what the steps left behind" in done.err
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--metric", "map"), "Did you mean mAP"),
-        (("--variant", "voc2007:mltta"), "write toy:VARIANT"),
-        (("--variant", "toy:corrupt", *TOYS), "other images under the same ids"),
-        (("--ties", "random"), "--ties"),
-        (("--set", "shotz=3", *TOYS), "Did you mean shots"),
-        (("--set", "shots=3", *TOYS), "has to run again"),
-    ],
-)
-def test_what_is_refused_is_refused_in_a_line(
-    toy_run: Invoke, invoke: Invoke, home: Path, options: tuple[str, ...], said: str
-) -> None:
+def test_what_is_refused_is_refused_in_a_line(toy_run: Invoke, invoke: Invoke, home: Path) -> None:
     toy_run("tda")
-    done = invoke("score", only_run(home, "tda").run_id, *options)
-    assert done.code == 2
-    assert said in done.err
-    assert len(done.err.strip().splitlines()) == 1
+    for options, said in {
+        ("--metric", "map"): "Did you mean mAP",
+        ("--variant", "voc2007:mltta"): "write toy:VARIANT",
+        ("--variant", "toy:corrupt", *TOYS): "other images under the same ids",
+        ("--ties", "random"): "--ties",
+        ("--set", "shotz=3", *TOYS): "Did you mean shots",
+        ("--set", "shots=3", *TOYS): "has to run again",
+    }.items():
+        done = invoke("score", only_run(home, "tda").run_id, *options)
+        assert done.code == 2
+        assert said in done.err
+        assert len(done.err.strip().splitlines()) == 1
 
 
 def test_a_pack_has_its_own_labels_only(invoke: Invoke, toy_pack: Path, home: Path) -> None:

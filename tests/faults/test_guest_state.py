@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import tta_bench
-from tests.conftest import TOY, Invoke
+from tests.conftest import TOY, Invoke, some_slow
 from tests.faults.test_fence import TOYS, guest
 from tta_bench import records
 from tta_bench.errors import UsageError
@@ -210,7 +210,7 @@ UNSEEN = {
 }
 
 
-@pytest.mark.parametrize("what", UNSEEN)
+@pytest.mark.parametrize("what", some_slow(list(UNSEEN)[:1], list(UNSEEN)[1:]))
 def test_a_record_names_the_files_that_no_identity_knows(what: str, invoke: Invoke, tmp_path: Path) -> None:
     for name in ("beside.txt", "beside.py"):
         (tmp_path / name).write_text("1.0\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TOY, Invoke
+from tests.conftest import TOY, Invoke, some_slow
 from tests.faults.toy_runs import PATIENCE
 from tta_bench.errors import StoreError
 from tta_bench.features.pack import Pack
@@ -114,7 +114,7 @@ print("missing:", entry.missing(range(64)))
 """
 
 
-@pytest.mark.parametrize("size", [0, 1, 4096, 250_000])
+@pytest.mark.parametrize("size", some_slow([0, 250_000], [1, 4096]))
 def test_a_features_file_truncated_under_a_reader(tmp_path: Path, size: int) -> None:
     reader = [sys.executable, "-c", TRUNCATED_READER, str(tmp_path / "store"), str(size)]
     done = subprocess.run(reader, capture_output=True, text=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import start_process
+from tests.conftest import some_slow, start_process
 from tests.faults.toy_runs import QUICK, TOY_RUN, finish, hidden, kill_when, the_record
 from tta_bench.runs import folder as folders
 from tta_bench.runs.bench import Bench
@@ -48,7 +48,7 @@ class Killed(KeyboardInterrupt):
 
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("step", range(4))
-@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("again", some_slow([True], [False]))
 def test_a_kill_in_the_middle_of_the_swap(
     toy_bench: Bench, monkeypatch: pytest.MonkeyPatch, exchange: bool, step: int, again: bool
 ) -> None:

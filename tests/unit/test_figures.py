@@ -109,7 +109,14 @@ def test_two_protocols_are_no_figure(runs: list[RunRecord], tmp_path: Path) -> N
         figures.stream([])
 
 
-@pytest.mark.parametrize(("kind", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("kind", "begins"),
+    [
+        ("svg", b"<?xml"),
+        pytest.param("png", b"\x89PNG", marks=pytest.mark.slow),
+        pytest.param("pdf", b"%PDF", marks=pytest.mark.slow),
+    ],
+)
 def test_the_command_writes_the_same_file_twice(
     runs: list[RunRecord], invoke: Invoke, tmp_path: Path, kind: str, begins: bytes
 ) -> None:

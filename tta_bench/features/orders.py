@@ -7,6 +7,7 @@ ever. docs/protocol.md has the definitions.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -56,7 +57,7 @@ def stream_order(
     if kind == "sequential":
         return list(range(len(ids)))
     salt = f"order/{number if kind == SHUFFLED and number else seed}/"
-    shuffled = sorted(range(len(ids)), key=lambda i: _hash(salt, ids[i]))
+    shuffled = list(_shuffled(tuple(ids), salt))
     if kind == SHUFFLED:
         return shuffled
     if kind == "domains":
@@ -72,6 +73,11 @@ def stream_order(
     bursts = _cut([rarest[i] for i in by_label], int(number))
     bursts.sort(key=lambda burst: _hash(f"bursts/{seed}/", ids[by_label[burst.start]]))
     return [by_label[position] for burst in bursts for position in burst]
+
+
+@functools.lru_cache(maxsize=8)  # the methods of a grid share their streams
+def _shuffled(ids: tuple[str, ...], salt: str) -> tuple[int, ...]:
+    return tuple(sorted(range(len(ids)), key=lambda i: _hash(salt, ids[i])))
 
 
 def _hash(salt: str, name: str) -> bytes:

@@ -178,11 +178,14 @@ class Description:
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
     """By name, from `__dict__` and from slots."""
-    for cls in type(value).__mro__:
-        for name, member in vars(cls).items():
-            if isinstance(member, MemberDescriptorType) and hasattr(value, name):
-                yield name, getattr(value, name)
+    yield from ((name, getattr(value, name)) for name in _slots(type(value)) if hasattr(value, name))
     yield from getattr(value, "__dict__", {}).items()
+
+
+@functools.lru_cache(maxsize=256)  # a tensor's class alone has hundreds of members, none of which is a slot
+def _slots(kind: type) -> tuple[str, ...]:
+    members = [item for cls in kind.__mro__ for item in vars(cls).items()]
+    return tuple(name for name, member in members if isinstance(member, MemberDescriptorType))
 
 
 def _inside(value: Any, attributes: Mapping[str, Any]) -> Any:
