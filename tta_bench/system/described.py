@@ -178,7 +178,8 @@ class Description:
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
     """By name, from `__dict__` and from slots."""
-    yield from ((name, getattr(value, name)) for name in _slots(type(value)) if hasattr(value, name))
+    kind: Any = type(value)
+    yield from ((name, getattr(value, name)) for name in _slots(kind) if hasattr(value, name))
     yield from getattr(value, "__dict__", {}).items()
 
 
