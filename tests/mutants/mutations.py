@@ -60,6 +60,10 @@ class Mutant:
         return source[: self.start] + self.replacement.encode() + source[self.end :]
 
     @property
+    def place(self) -> str:
+        return f"{self.file}::{self.function}"
+
+    @property
     def edit(self) -> str:
         """On one line, without the parentheses that keep an operator's place."""
         return f"{_one_line(self.original)} → {_one_line(self.replacement)}"
@@ -101,6 +105,8 @@ def _inside(node: ast.AST) -> Iterable[ast.AST]:
     match node:
         case ast.JoinedStr() | ast.Raise() | ast.Import() | ast.ImportFrom():
             return []
+        case ast.AnnAssign(annotation=ast.Name(id="TypeAlias")):
+            return []
         case ast.AnnAssign():
             return [node.value] if node.value else []
         case ast.arg():
@@ -111,7 +117,7 @@ def _inside(node: ast.AST) -> Iterable[ast.AST]:
             return node.body
         case ast.Expr(value=ast.Constant(value=str())):  # a docstring
             return []
-        case ast.Assign(targets=[ast.Name()], value=ast.Subscript() | ast.Call(func=ast.Name(id="TypeVar"))):
+        case ast.Subscript(value=ast.Name(id="Callable")) | ast.Call(func=ast.Name(id="TypeVar")):
             return []  # a name for a type
         case _:
             return ast.iter_child_nodes(node)
@@ -193,7 +199,7 @@ def _constants(value: object) -> Iterator[bool | int | float | str]:
             if value:
                 yield value * 2
         case str():
-            yield f"{value}?"
+            yield f"?{value}"
 
 
 def _with(node: ast.expr, **parts: object) -> ast.expr:

@@ -46,8 +46,14 @@ def preload() -> None:
     """What takes long to import, and hypothesis as every session needs it: the same examples, and no file of them."""
     for name in PRELOADED:
         importlib.import_module(name)
-    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)  # a failure need not be made smaller
-    hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None, phases=phases)
+    hypothesis.settings.register_profile(
+        "mutants",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        max_examples=20,
+        phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),  # a failure need not be made smaller
+    )
     hypothesis.settings.load_profile("mutants")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # no test needs one, and to import them takes half a second
 

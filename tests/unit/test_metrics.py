@@ -79,6 +79,11 @@ def test_an_unknown_rule_for_empty_classes_is_refused() -> None:
         metrics.mean_average_precision(np.ones(3), "ignore")  # type: ignore[arg-type]
 
 
+def test_an_unknown_rule_for_ties_is_refused() -> None:
+    with pytest.raises(ValueError, match="'threshold' or 'dataset', not 'row'"):
+        metrics.average_precision(np.eye(2), np.eye(2, dtype=np.int8), "row")  # type: ignore[arg-type]
+
+
 @unhurried
 @given(seeds)
 def test_order_of_the_images_does_not_matter(seed: int) -> None:
@@ -347,5 +352,6 @@ def test_ranking_a_few_classes_at_a_time_changes_no_bit(ties: metrics.Ties, monk
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=(300, 7)).round(1), rng.integers(-1, 2, (300, 7))
     together = metrics.average_precision(scores, labels, ties)
-    monkeypatch.setattr(metrics, "RANKED_AT_ONCE", 600)
-    assert np.array_equal(metrics.average_precision(scores, labels, ties), together)
+    for few in (600, 10):  # two classes at a time, and fewer scores than one class has
+        monkeypatch.setattr(metrics, "RANKED_AT_ONCE", few)
+        assert np.array_equal(metrics.average_precision(scores, labels, ties), together)

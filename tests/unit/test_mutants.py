@@ -55,7 +55,7 @@ def test_the_listed_survivors_and_reasons_are_of_this_code() -> None:
     planted: dict[str, set[str]] = {}
     for file in sources():
         for mutant in mutants_of(file, (ROOT / file).read_bytes()):
-            planted.setdefault(f"{mutant.file}::{mutant.function}", set()).add(mutant.edit)
+            planted.setdefault(mutant.place, set()).add(mutant.edit)
     explained = [(place, edit) for place, edits in report.read_reasons().items() for edit in edits]
     survivors = list(report.listed())
     assert len(survivors) > 100

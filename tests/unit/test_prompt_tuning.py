@@ -88,6 +88,9 @@ def test_advantages() -> None:
     amplified = advantages(rewards, over_batch=False, amplify=True)
     torch.testing.assert_close(amplified.std(-1), torch.ones(2), atol=1e-4, rtol=0)
     assert torch.equal(advantages(torch.ones(2, 3), over_batch=False, amplify=True), torch.zeros(2, 3))
+    # ±1e-5 have sd √2 e-5, to which 1e-5 is added: next to equal rewards are not blown up to full size.
+    near = advantages(torch.tensor([[-1e-5, 1e-5]]), over_batch=False, amplify=True)
+    torch.testing.assert_close(near, torch.tensor([[-1.0, 1.0]]) / (math.sqrt(2) + 1))
 
 
 def test_policy_loss_is_weighted_cross_entropy() -> None:

@@ -1,0 +1,53 @@
+"""What PuRF is set to, and what it can't be set to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tta_bench.errors import UsageError
+from tta_bench.methods.purf import SLOTS, PuRF
+from tta_bench.views import AugMix, RandomCrops
+
+
+def test_the_defaults() -> None:
+    method = PuRF()
+    # The paper prints these.
+    assert (method.kappa_g, method.delta, method.lambda_1, method.lambda_2) == (0.1, 1000, 0.2, 0.5)
+    assert (method.shots, method.keep, SLOTS) == (3, 0.1, 3)
+    # The crops' size and the following are readings of it: docs/adr/purf-readings.md.
+    assert method.recipes["views"] == AugMix(63)
+    assert method.recipes["regions"] == RandomCrops(50, side=(0.5, 0.8))
+    assert (method.alpha, method.beta, method.lr, method.eps, method.gate) == (6, 5, 1e-3, 1e-3, 0.1)
+    assert (method.view_set, method.mu_stat, method.selection) == ("Vf", "dominated", "rel")
+    assert (method.bce_space, method.empty_labels, method.cache_mode) == ("scaled", "zero", "region_max")
+    assert method.rp
+    assert method.ep
+    assert method.tr
+
+
+def test_the_preset_is_what_the_text_prints() -> None:
+    settings: Any = PuRF.presets["paper_text"]
+    assert PuRF(**settings).view_set == "V"  # all views must agree in G, and they are holistic
+    assert PuRF.preset_recipes["paper_text"] == {"views": "holistic63"}
+
+
+@pytest.mark.parametrize(
+    ("name", "refused", "accepted"),
+    [
+        ("keep", (0, 1.01), (0.01, 1)),
+        ("kappa_g", (0, 1.01), (0.01, 1)),
+        ("shots", (0,), (1,)),
+        ("eps", (0,), (1e-9,)),
+        ("alpha", (-0.01,), (0, 0.01)),
+        ("delta", (0,), (0.5,)),
+    ],
+)
+def test_what_a_hyper_parameter_can_not_be(name: str, refused: Sequence[float], accepted: Sequence[float]) -> None:
+    for value in refused:
+        with pytest.raises(UsageError, match=f"^purf: {name} "):
+            PuRF(**{name: value})  # type: ignore[arg-type]
+    for value in accepted:
+        assert getattr(PuRF(**{name: value}), name) == value  # type: ignore[arg-type]
