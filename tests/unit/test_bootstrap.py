@@ -48,7 +48,7 @@ def test_resamples_follow_from_the_seed_and_not_from_the_blocks(monkeypatch: pyt
     assert len(in_blocks.blocks) > 1
     np.testing.assert_array_equal(weights_of(in_blocks), whole)
     assert (weights_of(ImageResamples(IMAGES, RESAMPLES, seed=4)) != whole).any()
-    np.testing.assert_array_equal(*(weights_of(r) for r in (ImageResamples(9, 5), ImageResamples(9, 5, seed=0))))
+    assert (weights_of(ImageResamples(9, 5)) == weights_of(ImageResamples(9, 5, seed=0))).all()
 
 
 def test_nothing_to_resample() -> None:

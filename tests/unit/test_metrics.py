@@ -335,6 +335,12 @@ def test_odd_scores_get_a_sentence_each() -> None:
     assert all("mAP" in sentence for sentence in both)
 
 
+def test_probabilities_may_be_zero_and_sum_to_nearly_one() -> None:
+    sure = np.eye(3)[[0, 1, 1, 2]]
+    for scores, odd in ((sure, True), (1.0009 * sure, True), (1.0015 * sure, False), (sure - 0.001, False)):
+        assert len(metrics.oddities(scores)) == odd
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1), (5,)])
 def test_where_nothing_can_be_odd(shape: tuple[int, ...]) -> None:
     assert metrics.oddities(np.ones(shape)) == []
