@@ -53,8 +53,9 @@ class Mutant:
     line: int
     start: int  # of the replaced bytes in the file
     end: int
-    original: str
     replacement: str
+    was: str  # the lines around the edit, as one
+    became: str
 
     def applied(self, source: bytes) -> bytes:
         return source[: self.start] + self.replacement.encode() + source[self.end :]
@@ -62,11 +63,6 @@ class Mutant:
     @property
     def place(self) -> str:
         return f"{self.file}::{self.function}"
-
-    @property
-    def edit(self) -> str:
-        """On one line, without the parentheses that keep an operator's place."""
-        return f"{_one_line(self.original)} → {_one_line(self.replacement)}"
 
 
 def mutants_of(file: str, source: bytes) -> list[Mutant]:
@@ -81,8 +77,9 @@ def mutants_of(file: str, source: bytes) -> list[Mutant]:
         for replaced, replacement in _replacements(node):
             start = starts[replaced.lineno - 1] + replaced.col_offset
             end = starts[(replaced.end_lineno or 0) - 1] + (replaced.end_col_offset or 0)
-            original = source[start:end].decode()
-            found.append(Mutant(file, function, replaced.lineno, start, end, original, replacement))
+            before, after = source[starts[replaced.lineno - 1] : start], source[end : starts[replaced.end_lineno or 0]]
+            was, became = (_one_line(before + text + after) for text in (source[start:end], replacement.encode()))
+            found.append(Mutant(file, function, replaced.lineno, start, end, replacement, was, became))
     return sorted(found, key=lambda mutant: (mutant.start, mutant.end, mutant.replacement))
 
 
@@ -217,15 +214,6 @@ def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-def _one_line(text: str) -> str:
-    text = " ".join(text.split())
-    return text[1:-1] if text.startswith("(") and text.endswith(")") and _balanced(text[1:-1]) else text
-
-
-def _balanced(text: str) -> bool:
-    depth = 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if depth < 0:
-            return False
-    return True
+def _one_line(lines: bytes) -> str:
+    """Without the comments, which may change."""
+    return " ".join(" ".join(line.partition("  # ")[0] for line in lines.decode().splitlines()).split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Iterator
@@ -32,8 +33,9 @@ class Result:
         return f"{total - survived} of {total} mutants killed: {self.killed_share():.1f} %."
 
 
-def read_reasons() -> dict[str, dict[str, str]]:
-    """file::function -> edit -> why no test can notice it."""
+@functools.cache
+def reasons() -> dict[str, dict[str, str]]:
+    """file::function -> the mutated line -> why no test can notice it."""
     return tomllib.loads(REASONS.read_text(encoding="utf-8"))
 
 
@@ -42,8 +44,7 @@ def write(result: Result) -> None:
 
 
 def page(result: Result) -> Iterator[str]:
-    reasons = read_reasons()
-    explained = sum(reason(mutant, reasons) != "" for mutant in result.survivors())
+    explained = sum(reason(mutant) != "" for mutant in result.survivors())
     yield "# Mutants that the tests let live"
     yield ""
     yield "Written by `make test-mutants`, with the reasons of reasons.toml beside it: don't edit."
@@ -59,33 +60,32 @@ def page(result: Result) -> Iterator[str]:
         yield f"| {file} | {total} | {killed} | {100 * killed / total:.1f} |"
     for file in files:
         if survivors := result.survivors(file):
-            yield from ("", f"## {file}", "", "| line | in | was → became | why nothing notices |", "|--:|---|---|---|")
-            for mutant in survivors:
-                yield f"| {mutant.line} | {mutant.function} | {_code(mutant.edit)} | {reason(mutant, reasons)} |"
+            yield from ("", f"## {file}", "")
+            yield from ("| line | in | was | became | why nothing notices |", "|--:|---|---|---|---|")
+            yield from map(_row, survivors)
+
+
+def _row(mutant: Mutant) -> str:
+    was, became = ("`" + line.replace("|", r"\|") + "`" for line in (mutant.was, mutant.became))
+    return f"| {mutant.line} | {mutant.function} | {was} | {became} | {reason(mutant)} |"
 
 
 def plain(mutant: Mutant) -> str:
     """For a terminal."""
-    why = reason(mutant, read_reasons())
-    return f"{mutant.file}:{mutant.line} {mutant.function}: {mutant.edit}" + (f"  # {why}" if why else "")
+    return f"{mutant.file}:{mutant.line} {mutant.function}: {mutant.was} → {mutant.became}"
 
 
-def reason(mutant: Mutant, reasons: dict[str, dict[str, str]]) -> str:
-    return reasons.get(mutant.place, {}).get(mutant.edit, "")
-
-
-def _code(edit: str) -> str:
-    """For a cell of a Markdown table."""
-    was, _, became = edit.replace("|", "\\|").partition(" → ")
-    return f"`{was}` → `{became}`"
+def reason(mutant: Mutant) -> str:
+    """Why no test can notice it, or nothing."""
+    return reasons().get(mutant.place, {}).get(mutant.became, "")
 
 
 def listed() -> Iterator[tuple[str, str]]:
-    """file::function and edit of each survivor that survivors.md lists."""
+    """file::function and mutated line of each survivor that survivors.md lists."""
     file = ""
     for line in SURVIVORS.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
             file = line[3:]
-        elif row := re.fullmatch(r"\| \d+ \| (.*?) \| `(.*)` → `(.*)` \| .* \|", line):
-            function, was, became = (part.replace(r"\|", "|") for part in row.groups())
-            yield f"{file}::{function}", f"{was} → {became}"
+        elif row := re.fullmatch(r"\| \d+ \| (.*?) \| `.*` \| `(.*)` \| .* \|", line):
+            function, became = row.groups()
+            yield f"{file}::{function}", became.replace(r"\|", "|")

@@ -5,8 +5,9 @@
     python -m tests.mutants.run --sample 200    so many of them, the same every time; writes nothing
     python -m tests.mutants.run --only purf     those of the files that have this in their path; writes nothing
 
-The tests of a mutant are those that enter its function. Each mutant has a process of its own, forked from one that has
-imported torch and the like but nothing of the project: the mutated source is what every importer gets.
+The tests of a mutant are those that enter its function. One that reasons.toml says to compute the same is not tried,
+and counts as a survivor. Each mutant has a process of its own, forked from one that has imported torch and the like but
+nothing of the project: the mutated source is what every importer gets.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def main() -> int:
     chosen = [mutant for mutant in mutants if options.only in mutant.file]
     if options.again:
         listed = set(report.listed())
-        chosen = [mutant for mutant in chosen if (mutant.place, mutant.edit) in listed]
+        chosen = [mutant for mutant in chosen if (mutant.place, mutant.became) in listed]
     if options.sample:
         chosen = random.Random(0).sample(chosen, min(options.sample, len(chosen)))
     preload()
@@ -73,7 +74,7 @@ def main() -> int:
         outcomes: dict[Mutant, Outcome] = {}
         for mutant, outcome in tried(chosen, entered, Path(folder), options.jobs):
             outcomes[mutant] = outcome
-            if outcome == "survived":
+            if outcome == "survived" and not report.reason(mutant):
                 sys.stdout.write(f"{len(outcomes)}/{len(chosen)} {report.plain(mutant)}\n")
                 sys.stdout.flush()
     counted = mutants if options.again else chosen
@@ -96,7 +97,7 @@ def tried(mutants: list[Mutant], entered: Entered, folder: Path, jobs: int) -> I
     while waiting or running:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()
-            sessions = entered.sessions(mutant)
+            sessions = [] if report.reason(mutant) else entered.sessions(mutant)
             if sessions:
                 pid = start(mutant, sessions, folder)
                 running[pid] = Running(mutant, time.monotonic() + entered.time_limit(sessions))
