@@ -22,10 +22,10 @@ def test_cumulative_ranks_only_what_was_seen() -> None:
 
 
 def test_sliding_waits_for_a_whole_window() -> None:
-    """Images 1-3 rank 1, 3, 2: the positive is second. Images 3-5 rank 3, 4, 5: positives first and second."""
-    found = along.sliding(STREAM, [2, 4, 6], 3)
+    """Images 0-2 rank 1, 0, 2 and 1-3 rank 1, 3, 2: the positive is second. Images 3-5: positives first and second."""
+    found = along.sliding(STREAM, [2, 3, 4, 6], 3)
     assert np.isnan(found[0])
-    assert found[1:].tolist() == pytest.approx([50.0, 100.0])
+    assert found[1:].tolist() == pytest.approx([50.0, 50.0, 100.0])
 
 
 def test_halves() -> None:

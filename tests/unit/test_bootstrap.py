@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from tta_bench import metrics
+from tta_bench.errors import BadData
 from tta_bench.metrics import Floats, Labels, bootstrap
 from tta_bench.metrics.bootstrap import ImageResamples, resampled_ap, resampled_map
 
@@ -90,14 +91,18 @@ def test_ties_by_row(drawn: ImageResamples, stream: tuple[Floats, Labels]) -> No
 
 @pytest.mark.parametrize("empty", ["skip", "zero"])
 def test_the_mean_follows_the_rule_for_classes_without_positives(empty: metrics.Empty) -> None:
-    ap = np.array([[50, 100, np.nan], [np.nan, 40, np.nan], [np.nan] * 3], dtype=np.float32)
+    ap = np.array([[50, 100, np.nan], [np.nan, 40, np.nan], [np.nan] * 3, [10, 20, 60]], dtype=np.float32)
     expected = [metrics.mean_average_precision(row, empty) for row in ap.astype(np.float64)]
     np.testing.assert_allclose(resampled_map(ap, empty), expected)
+    if empty == "skip":
+        np.testing.assert_array_equal(resampled_map(ap), resampled_map(ap, empty))
 
 
 def test_what_can_not_be_resampled(drawn: ImageResamples, stream: tuple[Floats, Labels]) -> None:
     scores, labels = stream
     with pytest.raises(ValueError, match="119 images, resamples of 120"):
         resampled_ap(scores[1:], labels[1:], drawn)
+    with pytest.raises(BadData, match="1 non-finite value"):
+        resampled_ap(np.where(np.arange(scores.size).reshape(scores.shape) == 5, np.nan, scores), labels, drawn)
     with pytest.raises(ValueError, match="'drop'"):
         resampled_map(np.zeros((2, 2), dtype=np.float32), "drop")  # type: ignore[arg-type]

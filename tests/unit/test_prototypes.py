@@ -140,13 +140,13 @@ def test_the_bank_is_a_running_average() -> None:
     torch.testing.assert_close(bank.lengths[0, 0, 0], torch.tensor(math.sqrt(5) / 3))
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_adapted_is_a_step_of_the_average(slots: int) -> None:
+@pytest.mark.parametrize(("classes", "slots"), [(4, 1), (4, 3), (1, 3)])
+def test_adapted_is_a_step_of_the_average(classes: int, slots: int) -> None:
     """Also one slope for all slots."""
-    bank = TextBank(unit_rows(random(4, 3, 6)), eps=1e-2)
-    vectors = random(4, 3, 6, seed=1)
+    bank = TextBank(unit_rows(random(classes, 3, 6)), eps=1e-2)
+    vectors = random(classes, 3, 6, seed=1)
     bank.accept(Directions(vectors, inverse_length(vectors)))
-    slope = 1e-2 * random(4, slots, 6, seed=2)
+    slope = 1e-2 * random(classes, slots, 6, seed=2)
     average = bank.average.requires_grad_()
     gradient = grad((unit_rows(average) * slope).sum(), average)[0]
     expected = one_adamw_step(average.detach(), gradient, 0.1, 1e-2)
@@ -196,6 +196,11 @@ def test_info_nce_slope(present: list[int]) -> None:
     in_queries, in_keys = grad(expected, queries, keys)
     torch.testing.assert_close(slope.mT @ keys.detach(), in_queries)
     torch.testing.assert_close(slope @ queries.detach(), in_keys)
+
+
+def test_alignment_is_a_mean_over_the_present_classes() -> None:
+    assert alignment_of(torch.tensor([1.0, 0.0, 1.0])).share.tolist() == [0.5, 0, 0.5]
+    assert alignment_of(torch.tensor([0.0, 1.0, 0.0])).share.tolist() == [0, 1, 0]
 
 
 def test_info_nce_without_entries_is_nothing() -> None:
