@@ -74,7 +74,7 @@ def mutants_of(file: str, source: bytes) -> list[Mutant]:
 
     found = []
     for function, node in _nodes(tree):
-        for replaced, replacement in _replacements(node):
+        for replaced, replacement in dict.fromkeys(_replacements(node)):  # 1.0 + 1.0 is 1.0 * 2
             start = starts[replaced.lineno - 1] + replaced.col_offset
             end = starts[(replaced.end_lineno or 0) - 1] + (replaced.end_col_offset or 0)
             before, after = source[starts[replaced.lineno - 1] : start], source[end : starts[replaced.end_lineno or 0]]

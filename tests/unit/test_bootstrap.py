@@ -59,6 +59,7 @@ def test_nothing_to_resample() -> None:
         ImageResamples(10, 1)
 
 
+@pytest.mark.filterwarnings("error")  # a class that was not drawn is nothing to warn of
 def test_every_resample_is_what_the_plain_metric_gives(drawn: ImageResamples, stream: tuple[Floats, Labels]) -> None:
     scores, labels = stream
     found = resampled_ap(scores, labels, drawn)

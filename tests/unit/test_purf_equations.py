@@ -237,6 +237,10 @@ def test_eq_11_bce() -> None:
     loss, slope = bce_and_slope(scores, torch.tensor([1.0, 0.0, 0.0]))
     assert loss == pytest.approx(math.log(32 / 3), abs=1e-6)
     close(slope, [-0.5, 0.75, 0.25])
+    # With class 1 as the label: −ln(1 − ½) − ln ¾ − ln(1 − ¼) = ln 32/9.
+    loss, slope = bce_and_slope(scores, torch.tensor([0.0, 1.0, 0.0]))
+    assert loss == pytest.approx(math.log(32 / 9), abs=1e-6)
+    close(slope, [0.5, -0.25, 0.25])
 
 
 def test_eq_12_anchors() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tta_bench.errors import UsageError
-from tta_bench.methods.purf import SLOTS, PuRF
+from tta_bench.methods.purf import SLOTS, PuRF, ttabench_methods
 from tta_bench.views import AugMix, RandomCrops
 
 
@@ -26,6 +26,14 @@ def test_the_defaults() -> None:
     assert method.rp
     assert method.ep
     assert method.tr
+
+
+def test_what_it_says_of_itself() -> None:
+    assert (PuRF.name, PuRF.title, PuRF.status, PuRF.setting) == ("purf", "PuRF", "reading of the paper", "online")
+    assert PuRF.paper is not None
+    assert PuRF.paper.title == "Towards Purified Multi-Label Test-Time Adaptation of Vision-Language Models"
+    assert PuRF.paper.venue == "ECCV 2026"
+    assert ttabench_methods() == [PuRF]
 
 
 def test_the_preset_is_what_the_text_prints() -> None:

@@ -29,7 +29,9 @@ FREEDOM = np.array([1.0, 1.5, 3.0, 10.0, 50.0, 400.0, MOST_FREEDOM])
 
 @pytest.mark.parametrize("t", [0.0, 0.1, 2.0, 6.0, 20.0])
 def test_student_p_is_scipys(t: float) -> None:
-    np.testing.assert_allclose(student_p(np.full_like(FREEDOM, t), FREEDOM), 2 * stats.t.sf(t, FREEDOM), rtol=1e-6)
+    found = student_p(np.full_like(FREEDOM, t), FREEDOM)
+    np.testing.assert_allclose(found, 2 * stats.t.sf(t, FREEDOM), rtol=1e-6)
+    assert (found <= 1).all()
 
 
 @pytest.mark.parametrize("p", [0.001, 0.05, 0.4])
@@ -46,6 +48,8 @@ def test_satterthwaite_is_welchs() -> None:
     assert satterthwaite(np.array([2.0, 0.0]), np.array([7.0, 0.0])) == 7  # what does not vary takes no part
     assert satterthwaite(np.zeros(2), np.ones(2)) == MOST_FREEDOM == 1000
     assert satterthwaite(np.array([1.0, 1.0]), np.array([0.1, 0.1])) == 1  # the least there is
+    columns = satterthwaite(np.array([[4.0, 9.0], [0.0, 9.0]]), np.array([[7.0, 5.0], [1.0, 5.0]]))
+    assert columns.tolist() == pytest.approx([7, 10])
     # Of a known part that was taken off, 4 − 1, only the total gets less: 3² / (16 / 8).
     assert satterthwaite(np.array([4.0]), np.array([8.0]), np.array(3.0)) == pytest.approx(4.5)
 
@@ -109,21 +113,23 @@ def test_images_are_common_to_the_replicates() -> None:
     assert found.error == pytest.approx(2.0, rel=0.05)
 
 
-def test_several_numbers_at_once_against_the_formula_in_words() -> None:
+@pytest.mark.parametrize("replicates", [2, 3])
+def test_several_numbers_at_once_against_the_formula_in_words(replicates: int) -> None:
     rng = np.random.default_rng(4)
-    values, draws = rng.normal(size=(3, 2)), rng.normal(size=(3, 50, 2)) * [1.0, 0.1]
+    values, draws = rng.normal(size=(replicates, 2)), rng.normal(size=(replicates, 50, 2)) * [1.0, 0.1]
     freedom = np.array([12.0, 30.0])
     for s, found in enumerate(estimate(values, draws, freedom)):
         by_resample = [statistics.mean(draws[:, r, s]) for r in range(50)]
         of_images = statistics.variance(by_resample)
-        of_replicates = statistics.variance(values[:, s]) / 3
+        of_replicates = statistics.variance(values[:, s]) / replicates
         own = draws[:, :, s] - draws[:, :, s].mean(axis=1, keepdims=True)
-        already = statistics.mean(statistics.variance(own[:, r]) for r in range(50)) / 3
+        already = statistics.mean(statistics.variance(own[:, r]) for r in range(50)) / replicates
         variance = of_images + max(of_replicates - already, 0)
-        # Satterthwaite: squares of the parts by their degrees of freedom, two of them for three replicates.
-        expected = variance**2 / (of_images**2 / freedom[s] + of_replicates**2 / 2)
+        # Satterthwaite: squares of the parts by their degrees of freedom.
+        expected = variance**2 / (of_images**2 / freedom[s] + of_replicates**2 / (replicates - 1))
         assert found.error == pytest.approx(math.sqrt(variance))
         assert found.freedom == pytest.approx(max(expected, 1))
+        assert found.p == pytest.approx(2 * stats.t.sf(abs(found.value) / found.error, found.freedom), rel=1e-4)
         assert found.value == pytest.approx(statistics.mean(values[:, s]))
 
 
@@ -188,6 +194,8 @@ def test_classes_one_by_one() -> None:
         assert change.value == pytest.approx(good[0].ap[c] - bad[0].ap[c])
         assert change.freedom == good[0].positives[c] - 1
         assert change.low < change.value < change.high
+    backwards = ([Resampled(run.ap[::-1], run.draws[:, ::-1], run.positives[::-1])] for (run,) in (good, bad))
+    assert class_differences(*backwards) == [None, *reversed(found)]
 
 
 def test_rare_classes_widen_an_interval() -> None:
@@ -228,6 +236,12 @@ def test_the_error_of_a_difference_by_hand() -> None:
     assert second is not None
     assert (first.error, first.freedom, second.freedom) == pytest.approx((math.sqrt(4 / 3), 2, 4))
     assert second.error == pytest.approx(0, abs=1e-5)
+
+
+def test_one_positive_leaves_one_degree_of_freedom() -> None:
+    one, other = by_hand(1.0, 50.0, [3, 3, -3, -3]), by_hand(0.5, 40.0, [2, 2, -2, -2])
+    few = [Resampled(run.ap, run.draws, np.array([1, 2])) for run in (one, other)]
+    assert [change.freedom for change in class_differences(few[:1], few[1:]) if change] == [1, 1]
 
 
 def test_replicates_are_paired_one_by_one() -> None:
