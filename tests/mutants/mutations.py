@@ -64,6 +64,10 @@ class Mutant:
     def place(self) -> str:
         return f"{self.file}::{self.function}"
 
+    @property
+    def change(self) -> str:
+        return f"{self.was} → {self.became}"
+
 
 def mutants_of(file: str, source: bytes) -> list[Mutant]:
     """Every mutant of a source, in the order of its text."""

@@ -35,7 +35,7 @@ class Result:
 
 @functools.cache
 def reasons() -> dict[str, dict[str, str]]:
-    """file::function -> the mutated line -> why no test can notice it."""
+    """file::function -> change -> why no test can notice it."""
     return tomllib.loads(REASONS.read_text(encoding="utf-8"))
 
 
@@ -72,20 +72,20 @@ def _row(mutant: Mutant) -> str:
 
 def plain(mutant: Mutant) -> str:
     """For a terminal."""
-    return f"{mutant.file}:{mutant.line} {mutant.function}: {mutant.was} → {mutant.became}"
+    return f"{mutant.file}:{mutant.line} {mutant.function}: {mutant.change}"
 
 
 def reason(mutant: Mutant) -> str:
     """Why no test can notice it, or nothing."""
-    return reasons().get(mutant.place, {}).get(mutant.became, "")
+    return reasons().get(mutant.place, {}).get(mutant.change, "")
 
 
 def listed() -> Iterator[tuple[str, str]]:
-    """file::function and mutated line of each survivor that survivors.md lists."""
+    """Place and change of each survivor that survivors.md lists."""
     file = ""
     for line in SURVIVORS.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
             file = line[3:]
-        elif row := re.fullmatch(r"\| \d+ \| (.*?) \| `.*` \| `(.*)` \| .* \|", line):
-            function, became = row.groups()
-            yield f"{file}::{function}", became.replace(r"\|", "|")
+        elif row := re.fullmatch(r"\| \d+ \| (.*?) \| `(.*)` \| `(.*)` \| .* \|", line):
+            function, was, became = (cell.replace(r"\|", "|") for cell in row.groups())
+            yield f"{file}::{function}", f"{was} → {became}"

@@ -65,7 +65,7 @@ def main() -> int:
     chosen = [mutant for mutant in mutants if options.only in mutant.file]
     if options.again:
         listed = set(report.listed())
-        chosen = [mutant for mutant in chosen if (mutant.place, mutant.became) in listed]
+        chosen = [mutant for mutant in chosen if (mutant.place, mutant.change) in listed]
     if options.sample:
         chosen = random.Random(0).sample(chosen, min(options.sample, len(chosen)))
     preload()

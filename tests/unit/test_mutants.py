@@ -58,12 +58,14 @@ def test_the_listed_survivors_and_reasons_are_of_this_code() -> None:
     planted: dict[str, set[str]] = {}
     for file in sources():
         for mutant in mutants_of(file, (ROOT / file).read_bytes()):
-            planted.setdefault(mutant.place, set()).add(mutant.became)
-    explained = [(place, line) for place, lines in report.reasons().items() for line in lines]
+            planted.setdefault(mutant.place, set()).add(mutant.change)
+    explained = [(place, change) for place, changes in report.reasons().items() for change in changes]
     survivors = list(report.listed())
     assert len(survivors) > 100
-    for place, line in (*survivors, *explained):
-        assert line in planted.get(place, set()), f"{place}: {line} is no mutant of this code: run make test-mutants"
+    for place, change in (*survivors, *explained):
+        assert change in planted.get(place, set()), (
+            f"{place}: {change} is no mutant of this code: run make test-mutants"
+        )
 
 
 FATE_OF_EACH = """

@@ -42,6 +42,11 @@ def test_the_preset_is_what_the_text_prints() -> None:
     assert PuRF.preset_recipes["paper_text"] == {"views": "holistic63"}
 
 
+def test_a_choice_that_there_is_not() -> None:
+    with pytest.raises(UsageError, match="mu_stat"):
+        PuRF(mu_stat="median")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("name", "refused", "accepted"),
     [
