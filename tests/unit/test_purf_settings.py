@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import torch
 
 from tta_bench.errors import UsageError
+from tta_bench.interfaces import Observation, Task
 from tta_bench.methods.purf import SLOTS, PuRF, ttabench_methods
 from tta_bench.views import AugMix, RandomCrops
 
@@ -34,6 +36,43 @@ def test_what_it_says_of_itself() -> None:
     assert PuRF.paper.title == "Towards Purified Multi-Label Test-Time Adaptation of Vision-Language Models"
     assert PuRF.paper.venue == "ECCV 2026"
     assert ttabench_methods() == [PuRF]
+
+
+def started(**settings: Any) -> PuRF:
+    """Three classes whose text is e0, e1 and e2."""
+    method = PuRF(**settings)
+    method.start(Task(list("abc"), torch.eye(3), torch.eye(3)[:, None], 10.0))
+    return method
+
+
+def test_a_stream_begins_without_labels() -> None:
+    labels = started().labels
+    assert (labels.tolist(), labels.dtype) == ([False] * 3, torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("views", "expected"),
+    [([], {2}), ([0], {0}), ([0, 0], {0}), ([1, 0], set())],  # without views there is only the original
+)
+def test_all_views_must_agree_but_not_the_original(views: list[int], expected: set[int]) -> None:
+    """Each view is one class's text and proposes that class, as the original proposes class 2."""
+    method = started(view_set="V", selection="all", kappa_g=0.34, keep=0.5)
+    text = torch.eye(3)
+    seen = method.purify_regions(Observation(0, text[2], {"views": text[views], "regions": text}))
+    assert set(seen.labels.nonzero()[:, 0].tolist()) == expected
+
+
+def test_without_region_purification_there_is_no_bce() -> None:
+    method = started(rp=False)
+    method.step(Observation(0, torch.eye(3)[2], {"regions": torch.eye(3)}))
+    assert method.take_report()["loss_bce"] == 0
+
+
+def test_absolute_thresholds_are_cosines() -> None:
+    method = started(selection="abs")
+    regions = torch.tensor([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.0, 0.6, 0.8]])
+    method.purify_regions(Observation(0, torch.eye(3)[0], {"regions": regions}))
+    torch.testing.assert_close(method.mu, torch.tensor([0.9, 0.0, 0.8]))
 
 
 def test_the_preset_is_what_the_text_prints() -> None:
