@@ -214,8 +214,10 @@ def test_top_k_ties_go_to_the_lowest_class() -> None:
     ours = metrics.at_top_k(scores, labels)
     assert (ours["OP"], ours["OR"]) == (100, 75)  # classes 1, 2, 3
     assert metrics.at_top_k(scores, labels, k=1, empty="zero")["CR"] == 20  # class 1 alone
-    many = np.zeros((1, 40))  # short rows are sorted stably by any sort
-    assert metrics.at_top_k(many, (np.arange(40) < 3).astype(np.int8)[None])["OP"] == 100
+    many = np.random.default_rng(0).integers(0, 2, (1, 400)).astype(float)  # a short row is sorted stably by any sort
+    first = np.zeros((1, 400), dtype=np.int8)
+    first[0, np.flatnonzero(many[0])[:3]] = 1
+    assert metrics.at_top_k(many, first)["OP"] == 100
 
 
 def test_an_ignored_class_uses_up_a_place_in_the_top_k() -> None:
@@ -364,6 +366,7 @@ def test_probabilities_may_be_zero_and_sum_to_nearly_one() -> None:
         (np.vstack([sure, 3 * sure]), False),
     ):
         assert len(metrics.oddities(scores)) == odd
+    assert len(metrics.oddities(np.eye(2)[[0, 1, 1]])) == 1
     assert metrics.oddities(1.5 * sure - 0.25 * (sure == 0)) == []  # they sum to 1, but a share is not negative
 
 

@@ -68,6 +68,16 @@ def test_without_region_purification_there_is_no_bce() -> None:
     assert method.take_report()["loss_bce"] == 0
 
 
+def test_a_gate_of_zero_lets_no_image_through() -> None:
+    """Not even one whose scores have no entropy at all."""
+    method = started(gate=0.0)
+    method.evolve_text(method.bank.directions, torch.tensor([1000.0, 0.0, 0.0]))
+    assert method.bank.updates == 0
+    method.gate = 1e-9
+    method.evolve_text(method.bank.directions, torch.tensor([1000.0, 0.0, 0.0]))
+    assert method.bank.updates == 1
+
+
 def test_absolute_thresholds_are_cosines() -> None:
     method = started(selection="abs")
     regions = torch.tensor([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.0, 0.6, 0.8]])
