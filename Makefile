@@ -1,6 +1,7 @@
 # make demo         a genuine experiment on the embedded default, ending in a leaderboard
 # make test         the test suite; fails as well if it runs fewer than 92 % of the lines
 # make test-slow    what takes longer: many kill points, fresh virtual environments, the page in a browser
+# make test-mutants plants small faults in the formulas, one at a time, and lists those that no test notices
 # make test-cluster the grids on a real Slurm (apt-get install slurm-wlm munge) and a real Ray, workers killed in mid-work
 # make bench        every ratio of speed and memory, in some minutes; PACK=FILE runs its grid over that feature pack
 # make latex        installs what the slow tests compile LaTeX tables with (Debian and Ubuntu; needs root)
@@ -16,7 +17,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-slow test-cluster bench latex lint readme docs licences audit results figures results-run clean
+.PHONY: demo test test-slow test-mutants test-cluster bench latex lint readme docs licences audit results figures results-run clean
 
 demo: $(VENV)/.installed
 	$(BIN)/ttabench demo $(if $(LIMIT),--limit $(LIMIT))
@@ -28,6 +29,11 @@ test: $(VENV)/.installed-dev
 test-slow: $(VENV)/.installed-dev
 	sh tests/install_chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+# Fails when fewer than 88 % are noticed. Writes tests/mutants/survivors.md; `python -m tests.mutants.run --only purf`
+# tries the mutants of some files and writes nothing.
+test-mutants: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants.run
 
 latex:
 	command -v pdflatex || apt-get install -y --no-install-recommends texlive-latex-base texlive-latex-recommended

@@ -22,10 +22,10 @@ def test_cumulative_ranks_only_what_was_seen() -> None:
 
 
 def test_sliding_waits_for_a_whole_window() -> None:
-    """Images 1-3 rank 1, 3, 2: the positive is second. Images 3-5 rank 3, 4, 5: positives first and second."""
-    found = along.sliding(STREAM, [2, 4, 6], 3)
+    """Images 0-2 rank 1, 0, 2 and 1-3 rank 1, 3, 2: the positive is second. Images 3-5: positives first and second."""
+    found = along.sliding(STREAM, [2, 3, 4, 6], 3)
     assert np.isnan(found[0])
-    assert found[1:].tolist() == pytest.approx([50.0, 100.0])
+    assert found[1:].tolist() == pytest.approx([50.0, 50.0, 100.0])
 
 
 def test_halves() -> None:
@@ -42,6 +42,14 @@ def test_domains_are_ranked_by_themselves() -> None:
     found = along.by_domain(STREAM, ["fog", "day", "fog", "day", "fog", "day"])
     assert found == pytest.approx({"fog": 100 * (1 + 2 / 3) / 2, "day": 50.0})
     assert list(found) == ["fog", "day"]
+
+
+def test_what_a_record_keeps() -> None:
+    domains = ["fog", "day"] * 3
+    found = along.summary(STREAM, domains)
+    assert found == {"halves": along.halves(STREAM), "domains": along.by_domain(STREAM, domains)}
+    assert list(along.summary(STREAM, None)) == ["halves"]
+    assert along.summary(ScoredStream(SCORES[:1], LABELS[:1], np.arange(1)), None) == {}
 
 
 def test_classes_without_positives_follow_the_protocol() -> None:
@@ -64,7 +72,10 @@ def test_ties_by_the_dataset_follow_its_order_and_not_the_stream() -> None:
         ([40, 60, 60, 60], 20),
         ([60, 40, 60, 50], 30),  # ahead at first, but that did not last
         ([40, 60, 40, 60], 40),
+        ([40, 40, 40, 60], 40),
         ([60, 60, 60, 49], None),
+        ([40, 60, 60, 40], None),
+        ([40, 60, 40, 40], None),
         ([np.nan, 60, 60, 60], 10),
     ],
 )
@@ -75,6 +86,7 @@ def test_break_even_is_where_it_stays_level_or_ahead(own: list[float], expected:
 def test_ends_are_spread_evenly_and_reach_the_last_image() -> None:
     assert along.ends(600)[:2] == [30, 60]
     assert along.ends(600)[-1] == 600
+    assert len(along.ends(600)) == 20
     assert along.ends(7, 3) == [3, 5, 7]
     assert along.ends(2) == [1, 2]
 

@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from tta_bench import metrics
+from tta_bench.errors import BadData
 from tta_bench.metrics import Floats, Labels, bootstrap
 from tta_bench.metrics.bootstrap import ImageResamples, resampled_ap, resampled_map
 
@@ -48,6 +49,7 @@ def test_resamples_follow_from_the_seed_and_not_from_the_blocks(monkeypatch: pyt
     assert len(in_blocks.blocks) > 1
     np.testing.assert_array_equal(weights_of(in_blocks), whole)
     assert (weights_of(ImageResamples(IMAGES, RESAMPLES, seed=4)) != whole).any()
+    assert (weights_of(ImageResamples(9, 5)) == weights_of(ImageResamples(9, 5, seed=0))).all()
 
 
 def test_nothing_to_resample() -> None:
@@ -57,6 +59,7 @@ def test_nothing_to_resample() -> None:
         ImageResamples(10, 1)
 
 
+@pytest.mark.filterwarnings("error")  # a class that was not drawn is nothing to warn of
 def test_every_resample_is_what_the_plain_metric_gives(drawn: ImageResamples, stream: tuple[Floats, Labels]) -> None:
     scores, labels = stream
     found = resampled_ap(scores, labels, drawn)
@@ -89,14 +92,18 @@ def test_ties_by_row(drawn: ImageResamples, stream: tuple[Floats, Labels]) -> No
 
 @pytest.mark.parametrize("empty", ["skip", "zero"])
 def test_the_mean_follows_the_rule_for_classes_without_positives(empty: metrics.Empty) -> None:
-    ap = np.array([[50, 100, np.nan], [np.nan, 40, np.nan], [np.nan] * 3], dtype=np.float32)
+    ap = np.array([[50, 100, np.nan], [np.nan, 40, np.nan], [np.nan] * 3, [10, 20, 60]], dtype=np.float32)
     expected = [metrics.mean_average_precision(row, empty) for row in ap.astype(np.float64)]
     np.testing.assert_allclose(resampled_map(ap, empty), expected)
+    if empty == "skip":
+        np.testing.assert_array_equal(resampled_map(ap), resampled_map(ap, empty))
 
 
 def test_what_can_not_be_resampled(drawn: ImageResamples, stream: tuple[Floats, Labels]) -> None:
     scores, labels = stream
     with pytest.raises(ValueError, match="119 images, resamples of 120"):
         resampled_ap(scores[1:], labels[1:], drawn)
+    with pytest.raises(BadData, match="1 non-finite value"):
+        resampled_ap(np.where(np.arange(scores.size).reshape(scores.shape) == 5, np.nan, scores), labels, drawn)
     with pytest.raises(ValueError, match="'drop'"):
         resampled_map(np.zeros((2, 2), dtype=np.float32), "drop")  # type: ignore[arg-type]

@@ -25,8 +25,10 @@ from tta_bench.functional import (
     low_entropy_pool,
     lowest,
     normalised_entropy,
+    number,
     select_confident,
     stack_views,
+    standard_scores,
 )
 from tta_bench.interfaces import Observation, Task
 from tta_bench.methods.clip import CLIP
@@ -64,6 +66,7 @@ def test_entropy_of_logits_agrees_and_survives_underflow() -> None:
 
 def test_normalised_entropy_divides_nats_by_bits() -> None:
     assert normalised_entropy(math.log(8), 8) == pytest.approx(math.log(2))
+    assert normalised_entropy(math.log(2), 2) == pytest.approx(math.log(2))
     assert normalised_entropy(1.0, 1) == 0.0
     torch.testing.assert_close(normalised_entropy(torch.tensor(3.0), 8), torch.tensor(1.0))
     assert normalised_entropy(torch.tensor(0.5), 1) == 0.0
@@ -110,6 +113,24 @@ def test_select_confident_orders_views_by_entropy() -> None:
     assert select_confident(logits, 0.1).tolist() == [1]
     assert select_confident(logits[:1], 0.1).tolist() == [0]
     assert select_confident(logits[[2, 2, 2, 2]], 0.5).tolist() == [0, 1]
+
+
+def test_a_number_is_an_ordinary_tensor_wherever_it_is_first_asked_for() -> None:
+    with torch.inference_mode():
+        seven = number(7.25, torch.float64, torch.device("cpu"))
+    assert not seven.is_inference()  # a method with gradients may ask next
+    assert (seven.item(), seven.dtype, seven.shape) == (7.25, torch.float64, ())
+
+
+def test_standard_scores_by_hand() -> None:
+    """Rows 1, 2, 6 with mean 3 and sd √7, and 5, 5, 5 without any spread; columns of two have sd |a − b|/√2."""
+    values = torch.tensor([[1.0, 2.0, 6.0], [5.0, 5.0, 5.0]])
+    torch.testing.assert_close(
+        standard_scores(values), torch.tensor([[-2.0, -1.0, 3.0], [0.0, 0.0, 0.0]]) / math.sqrt(7)
+    )
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(standard_scores(values, 0), torch.tensor([[-half, -half, half], [half, half, -half]]))
+    assert standard_scores(values[:1], 0).tolist() == [[0, 0, 0]]  # of one value nothing varies
 
 
 def test_classifier_turns_features_into_logits() -> None:

@@ -79,6 +79,11 @@ def test_an_unknown_rule_for_empty_classes_is_refused() -> None:
         metrics.mean_average_precision(np.ones(3), "ignore")  # type: ignore[arg-type]
 
 
+def test_an_unknown_rule_for_ties_is_refused() -> None:
+    with pytest.raises(ValueError, match="'threshold' or 'dataset', not 'row'"):
+        metrics.average_precision(np.eye(2), np.eye(2, dtype=np.int8), "row")  # type: ignore[arg-type]
+
+
 @unhurried
 @given(seeds)
 def test_order_of_the_images_does_not_matter(seed: int) -> None:
@@ -138,6 +143,7 @@ def test_centred_scores_forget_each_images_offset(seed: int) -> None:
     offset = np.random.default_rng(seed).integers(-512, 512, (len(scores), 1))
     np.testing.assert_allclose(metrics.centered(scores + offset), metrics.centered(scores), atol=1e-10)
     np.testing.assert_allclose(metrics.centered(scores).mean(axis=1), 0, atol=1e-10)
+    np.testing.assert_array_equal(metrics.centered(scores.astype(np.float32)), metrics.centered(scores))  # in float64
     assert metrics.summary(scores + 1e4 * offset, labels)["mAP"] != metrics.summary(scores, labels)["mAP"]
 
 
@@ -146,6 +152,7 @@ def test_softmax_is_exact_and_does_not_overflow() -> None:
     expected = np.array([[0.25, 0.75], [0.75, 0.25], [0.0, 1.0]])
     np.testing.assert_allclose(metrics.softmax(scores), expected, rtol=1e-9)
     assert metrics.softmax(scores.astype(np.float32)).dtype == np.float64
+    assert metrics.checked(scores.astype(np.float32), np.zeros((3, 2), dtype=np.int8)).dtype == np.float64
 
 
 # ---- decisions
@@ -207,6 +214,10 @@ def test_top_k_ties_go_to_the_lowest_class() -> None:
     ours = metrics.at_top_k(scores, labels)
     assert (ours["OP"], ours["OR"]) == (100, 75)  # classes 1, 2, 3
     assert metrics.at_top_k(scores, labels, k=1, empty="zero")["CR"] == 20  # class 1 alone
+    many = np.random.default_rng(0).integers(0, 2, (1, 400)).astype(float)  # a short row is sorted stably by any sort
+    first = np.zeros((1, 400), dtype=np.int8)
+    first[0, np.flatnonzero(many[0])[:3]] = 1
+    assert metrics.at_top_k(many, first)["OP"] == 100
 
 
 def test_an_ignored_class_uses_up_a_place_in_the_top_k() -> None:
@@ -256,6 +267,13 @@ def test_summary_is_its_parts(empty: metrics.Empty) -> None:
     }
     assert len({ours["mAP"], ours["mAP_centered"], ours["mAP_softmax"]}) == 3
     assert all(type(value) in (int, float) for value in ours.values())  # what json can write
+
+
+def test_summary_takes_an_average_precision_that_is_known() -> None:
+    scores, labels = make(3)
+    known = metrics.summary(scores, labels, ap=np.array([30.0, 50.0]))
+    assert known["mAP"] == 40
+    assert known["mAP_centered"] == metrics.summary(scores, labels)["mAP_centered"]
 
 
 def test_equal_scores_exceed_no_equal_share() -> None:
@@ -316,18 +334,40 @@ def test_ordinary_scores_are_not_odd() -> None:
     assert metrics.oddities(rng.normal(size=(20, 5)).astype(np.float32)) == []
     assert metrics.oddities(rng.random((20, 5))) == []  # in [0, 1], but they are not shares of one image
     assert metrics.oddities(np.log(metrics.softmax(rng.normal(size=(20, 5))))) == []
+    one_blank = rng.normal(size=(20, 5))
+    one_blank[3], one_blank[:, 2] = 0, 0  # an image, and a class, but not all of them
+    assert metrics.oddities(one_blank) == []
 
 
 def test_odd_scores_get_a_sentence_each() -> None:
     logits = np.random.default_rng(0).normal(size=(20, 5))
     probabilities = metrics.softmax(logits).astype(np.float32)
-    assert ["sum to 1" in sentence for sentence in metrics.oddities(probabilities)] == [True]
-    assert ["every image gets the same" in s for s in metrics.oddities(np.tile(logits[:1], (20, 1)))] == [True]
-    assert ["equal for all classes" in s for s in metrics.oddities(np.tile(logits[:, :1], (1, 5)))] == [True]
-    assert ["all scores are equal" in s for s in metrics.oddities(np.zeros((20, 5)))] == [True]
+    for scores, words in (
+        (probabilities, "each image's scores sum to 1"),
+        (np.tile(logits[:1], (20, 1)), "every image gets the same scores"),
+        (np.tile(logits[:1], (2, 1)), "every image gets the same scores"),
+        (np.tile(logits[:, :1], (1, 5)), "each image's scores are equal for all classes"),
+        (np.tile(logits[:, :1], (1, 2)), "each image's scores are equal for all classes"),
+        (np.zeros((20, 5)), "all scores are equal"),
+        (np.zeros((1, 2)), "all scores are equal"),
+    ):
+        assert [sentence.startswith(words) for sentence in metrics.oddities(scores)] == [True]
     both = metrics.oddities(np.tile(probabilities[:1], (20, 1)))
     assert len(both) == 2
     assert all("mAP" in sentence for sentence in both)
+
+
+def test_probabilities_may_be_zero_and_sum_to_nearly_one() -> None:
+    sure = np.eye(3)[[0, 1, 1, 2]]
+    for scores, odd in (
+        (sure, True),
+        (1.0009 * sure, True),
+        (1.0015 * sure, False),
+        (np.vstack([sure, 3 * sure]), False),
+    ):
+        assert len(metrics.oddities(scores)) == odd
+    assert len(metrics.oddities(np.eye(2)[[0, 1, 1]])) == 1
+    assert metrics.oddities(1.5 * sure - 0.25 * (sure == 0)) == []  # they sum to 1, but a share is not negative
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1), (5,)])
@@ -347,5 +387,8 @@ def test_ranking_a_few_classes_at_a_time_changes_no_bit(ties: metrics.Ties, monk
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=(300, 7)).round(1), rng.integers(-1, 2, (300, 7))
     together = metrics.average_precision(scores, labels, ties)
-    monkeypatch.setattr(metrics, "RANKED_AT_ONCE", 600)
-    assert np.array_equal(metrics.average_precision(scores, labels, ties), together)
+    for few in (600, 10):  # two classes at a time, and fewer scores than one class has
+        monkeypatch.setattr(metrics, "RANKED_AT_ONCE", few)
+        assert np.array_equal(metrics.average_precision(scores, labels, ties), together)
+    monkeypatch.setattr(metrics, "RANKED_AT_ONCE", 6)  # of fewer images than classes
+    assert len(metrics.average_precision(scores[:3], labels[:3], ties)) == 7

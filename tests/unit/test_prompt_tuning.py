@@ -16,6 +16,7 @@ from tta_bench.functional.prompt_tuning import (
     ContextTower,
     advantages,
     bind,
+    descend,
     marginal_entropy,
     minmax,
     most_alike,
@@ -58,6 +59,7 @@ def test_marginal_entropy_is_that_of_the_mean_prediction() -> None:
     (gradient,) = torch.autograd.grad(loss, certain)
     assert loss == 0
     assert gradient.isfinite().all()
+    assert marginal_entropy(torch.tensor([[0.0, -math.inf], [0.0, -math.inf]])) == 0  # a class that was ruled out
 
 
 def test_binding_lifts_the_k_largest_and_leaves_the_gradient_alone() -> None:
@@ -88,6 +90,9 @@ def test_advantages() -> None:
     amplified = advantages(rewards, over_batch=False, amplify=True)
     torch.testing.assert_close(amplified.std(-1), torch.ones(2), atol=1e-4, rtol=0)
     assert torch.equal(advantages(torch.ones(2, 3), over_batch=False, amplify=True), torch.zeros(2, 3))
+    # ±1e-5 have sd √2 e-5, to which 1e-5 is added: next to equal rewards are not blown up to full size.
+    near = advantages(torch.tensor([[-1e-5, 1e-5]]), over_batch=False, amplify=True)
+    torch.testing.assert_close(near, torch.tensor([[-1.0, 1.0]]) / (math.sqrt(2) + 1))
 
 
 def test_policy_loss_is_weighted_cross_entropy() -> None:
@@ -137,6 +142,14 @@ def test_the_first_forward_is_shared_by_all_images(steps: int) -> None:
         scores = method.step(observe(i))
         assert not scores.requires_grad
     assert tower.forwards == 1 + 7 * steps
+
+
+def test_only_a_context_that_another_step_follows_has_a_graph() -> None:
+    tower = ContextTower(make_task(Counting()))
+    assert tower.initial.features.requires_grad
+    text = descend(tower, lambda features: features.square().sum(), AdamW(1e-3, 0.0), steps=2)
+    assert not text.features.requires_grad
+    assert not text.context.requires_grad
 
 
 def test_a_shared_graph_gives_what_a_new_one_gives() -> None:

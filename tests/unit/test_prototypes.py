@@ -91,13 +91,43 @@ def test_an_offer_replaces_the_entry_of_the_largest_priority() -> None:
     priorities = torch.tensor([[math.inf, math.inf], [math.inf, math.inf], [0.5, 0.4]]).log()
     entered = cache.offer(torch.arange(3), torch.eye(3)[[1, 1, 0]], torch.tensor([0.3, 0.6, 0.45]), priorities)
     assert (entered.classes.tolist(), entered.slots.tolist(), entered.replaced) == ([0, 1, 2], [0, 0, 0], 1)
+    assert cache.present.all()
+    torch.testing.assert_close(cache.alignment.share, torch.full((3,), 1 / 3))
     torch.testing.assert_close(cache.entropies[2], torch.tensor([0.45, 0.4]))
     torch.testing.assert_close(cache.keys[:, 2], torch.tensor([math.sqrt(0.5), 0.0, math.sqrt(0.5)]))
     again = cache.offer(torch.tensor([2]), torch.eye(3)[:1], torch.tensor([0.45]), cache.entropies[2:].log())
     assert len(again.classes) == again.replaced == 0  # equal is not below
 
 
+def test_a_cache_from_its_state() -> None:
+    one, other = (ClassCache(torch.eye(3), shots=2, alpha=6.0, beta=5.0) for _ in range(2))
+    one.offer_by_entropy(1, torch.eye(3)[0], 0.1)
+    state = one.state_dict()
+    one.offer_by_entropy(1, torch.eye(3)[1], 0.05)  # the copy must not follow
+    other.load_state_dict(state)
+    assert other.features[1].tolist() == [[1, 0, 0], [0, 0, 0]]
+    torch.testing.assert_close(other.entropies[1], torch.tensor([0.1, math.inf]))
+    assert other.keys[:, 1].tolist() == [1, 0, 0]
+    assert other.scores(torch.ones(3)).tolist() == [0, pytest.approx(6), 0]
+    other.offer_by_entropy(1, torch.eye(3)[2], 0.01)  # nor what was made of it
+    assert state["features"][1].tolist() == [[1, 0, 0], [0, 0, 0]]
+
+
 # ----------------------------------------------------------------------------------------------------- text bank
+
+
+def test_a_bank_from_its_state() -> None:
+    one, other = TextBank(torch.eye(2)[:1, None], eps=0.5), TextBank(torch.eye(2)[1:, None], eps=0.5)
+    sample = Directions(torch.eye(2)[1:, None], torch.ones(1, 1, 1))
+    one.accept(sample)
+    state = one.state_dict()
+    one.accept(sample)
+    other.load_state_dict(state)
+    assert (other.average.tolist(), other.updates) == ([[[0.5, 0.5]]], 1)
+    torch.testing.assert_close(other.floor, torch.full((1, 1, 1), 0.5 * math.sqrt(0.5)))  # eps · ‖E‖
+    torch.testing.assert_close(other.directions.mean(), torch.full((1, 2), math.sqrt(0.5)))
+    other.accept(sample)
+    assert state["sum"].tolist() == [[[1, 1]]]
 
 
 def test_the_bank_is_a_running_average() -> None:
@@ -110,13 +140,13 @@ def test_the_bank_is_a_running_average() -> None:
     torch.testing.assert_close(bank.lengths[0, 0, 0], torch.tensor(math.sqrt(5) / 3))
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_adapted_is_a_step_of_the_average(slots: int) -> None:
+@pytest.mark.parametrize(("classes", "slots"), [(4, 1), (4, 3), (1, 3)])
+def test_adapted_is_a_step_of_the_average(classes: int, slots: int) -> None:
     """Also one slope for all slots."""
-    bank = TextBank(unit_rows(random(4, 3, 6)), eps=1e-2)
-    vectors = random(4, 3, 6, seed=1)
+    bank = TextBank(unit_rows(random(classes, 3, 6)), eps=1e-2)
+    vectors = random(classes, 3, 6, seed=1)
     bank.accept(Directions(vectors, inverse_length(vectors)))
-    slope = 1e-2 * random(4, slots, 6, seed=2)
+    slope = 1e-2 * random(classes, slots, 6, seed=2)
     average = bank.average.requires_grad_()
     gradient = grad((unit_rows(average) * slope).sum(), average)[0]
     expected = one_adamw_step(average.detach(), gradient, 0.1, 1e-2)
@@ -166,6 +196,11 @@ def test_info_nce_slope(present: list[int]) -> None:
     in_queries, in_keys = grad(expected, queries, keys)
     torch.testing.assert_close(slope.mT @ keys.detach(), in_queries)
     torch.testing.assert_close(slope @ queries.detach(), in_keys)
+
+
+def test_alignment_is_a_mean_over_the_present_classes() -> None:
+    assert alignment_of(torch.tensor([1.0, 0.0, 1.0])).share.tolist() == [0.5, 0, 0.5]
+    assert alignment_of(torch.tensor([0.0, 1.0, 0.0])).share.tolist() == [0, 1, 0]
 
 
 def test_info_nce_without_entries_is_nothing() -> None:

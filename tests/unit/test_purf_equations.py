@@ -237,6 +237,10 @@ def test_eq_11_bce() -> None:
     loss, slope = bce_and_slope(scores, torch.tensor([1.0, 0.0, 0.0]))
     assert loss == pytest.approx(math.log(32 / 3), abs=1e-6)
     close(slope, [-0.5, 0.75, 0.25])
+    # With class 1 as the label: −ln(1 − ½) − ln ¾ − ln(1 − ¼) = ln 32/9.
+    loss, slope = bce_and_slope(scores, torch.tensor([0.0, 1.0, 0.0]))
+    assert loss == pytest.approx(math.log(32 / 9), abs=1e-6)
+    close(slope, [0.5, -0.25, 0.25])
 
 
 def test_eq_12_anchors() -> None:
@@ -358,6 +362,10 @@ def gradient_of(monkeypatch: pytest.MonkeyPatch, lambda_1: float, lambda_2: floa
         logits=method.scale * crops, confident=TEXT[:1], confident_logits=torch.tensor([[0.0, math.log(2), 0.0]])
     )
     method.adapt_text(seen, torch.zeros(3))
+    report = method.take_report()
+    # BCE of the scores ln 3, ln 3 and 8/3 ln 3 without a label. InfoNCE of text 0 is 0, of text 1 a hundred, cut at 60.
+    assert report["loss_bce"] == pytest.approx(2 * math.log(4) + math.log(1 + 3 ** (8 / 3)), abs=1e-5)
+    assert report["loss_align"] == pytest.approx(60 / 2, abs=1e-5)
     return seen_gradients[0]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -26,7 +29,9 @@ FREEDOM = np.array([1.0, 1.5, 3.0, 10.0, 50.0, 400.0, MOST_FREEDOM])
 
 @pytest.mark.parametrize("t", [0.0, 0.1, 2.0, 6.0, 20.0])
 def test_student_p_is_scipys(t: float) -> None:
-    np.testing.assert_allclose(student_p(np.full_like(FREEDOM, t), FREEDOM), 2 * stats.t.sf(t, FREEDOM), rtol=1e-6)
+    found = student_p(np.full_like(FREEDOM, t), FREEDOM)
+    np.testing.assert_allclose(found, 2 * stats.t.sf(t, FREEDOM), rtol=1e-6)
+    assert (found <= 1).all()
 
 
 @pytest.mark.parametrize("p", [0.001, 0.05, 0.4])
@@ -41,7 +46,12 @@ def test_satterthwaite_is_welchs() -> None:
     expected = stats.ttest_ind(one, other, equal_var=False).df
     assert satterthwaite(variances, np.array([7.0, 4.0])) == pytest.approx(expected)
     assert satterthwaite(np.array([2.0, 0.0]), np.array([7.0, 0.0])) == 7  # what does not vary takes no part
-    assert satterthwaite(np.zeros(2), np.ones(2)) == MOST_FREEDOM
+    assert satterthwaite(np.zeros(2), np.ones(2)) == MOST_FREEDOM == 1000
+    assert satterthwaite(np.array([1.0, 1.0]), np.array([0.1, 0.1])) == 1  # the least there is
+    columns = satterthwaite(np.array([[4.0, 9.0], [0.0, 9.0]]), np.array([[7.0, 5.0], [1.0, 5.0]]))
+    assert columns.tolist() == pytest.approx([7, 10])
+    # Of a known part that was taken off, 4 − 1, only the total gets less: 3² / (16 / 8).
+    assert satterthwaite(np.array([4.0]), np.array([8.0]), np.array(3.0)) == pytest.approx(4.5)
 
 
 def test_holm_by_hand() -> None:
@@ -101,6 +111,26 @@ def test_images_are_common_to_the_replicates() -> None:
     """Five runs on the same images are no five times as many images."""
     (found,) = estimate(*with_noise([1.0] * 5, 2.0, 0.0), np.array([500.0]))
     assert found.error == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize("replicates", [2, 3])
+def test_several_numbers_at_once_against_the_formula_in_words(replicates: int) -> None:
+    rng = np.random.default_rng(4)
+    values, draws = rng.normal(size=(replicates, 2)), rng.normal(size=(replicates, 50, 2)) * [1.0, 0.1]
+    freedom = np.array([12.0, 30.0])
+    for s, found in enumerate(estimate(values, draws, freedom)):
+        by_resample = [statistics.mean(draws[:, r, s]) for r in range(50)]
+        of_images = statistics.variance(by_resample)
+        of_replicates = statistics.variance(values[:, s]) / replicates
+        own = draws[:, :, s] - draws[:, :, s].mean(axis=1, keepdims=True)
+        already = statistics.mean(statistics.variance(own[:, r]) for r in range(50)) / replicates
+        variance = of_images + max(of_replicates - already, 0)
+        # Satterthwaite: squares of the parts by their degrees of freedom.
+        expected = variance**2 / (of_images**2 / freedom[s] + of_replicates**2 / (replicates - 1))
+        assert found.error == pytest.approx(math.sqrt(variance))
+        assert found.freedom == pytest.approx(max(expected, 1))
+        assert found.p == pytest.approx(2 * stats.t.sf(abs(found.value) / found.error, found.freedom), rel=1e-4)
+        assert found.value == pytest.approx(statistics.mean(values[:, s]))
 
 
 def test_where_nothing_varies() -> None:
@@ -164,6 +194,8 @@ def test_classes_one_by_one() -> None:
         assert change.value == pytest.approx(good[0].ap[c] - bad[0].ap[c])
         assert change.freedom == good[0].positives[c] - 1
         assert change.low < change.value < change.high
+    backwards = ([Resampled(run.ap[::-1], run.draws[:, ::-1], run.positives[::-1])] for (run,) in (good, bad))
+    assert class_differences(*backwards) == [None, *reversed(found)]
 
 
 def test_rare_classes_widen_an_interval() -> None:
@@ -173,6 +205,49 @@ def test_rare_classes_widen_an_interval() -> None:
     many = mean_ap(good)
     assert mean_ap(few).error == pytest.approx(many.error, rel=0.25)
     assert mean_ap(few).high - mean_ap(few).value > 1.5 * (many.high - many.value)
+
+
+def by_hand(size: float, level: float, along: list[float]) -> Resampled:
+    """Two classes with 3 and 5 positives: four draws of the first go `along`, those of the other by √3 across it."""
+    draws = level + size * np.stack([np.array(along), np.sqrt(3) * np.array([1, -1, 1, -1])], axis=1)
+    return Resampled(np.array([level, level]), draws.astype(np.float32), np.array([3, 5]))
+
+
+@pytest.mark.parametrize("size", [1.0, 0.1])
+def test_the_error_of_a_cell_by_hand(size: float) -> None:
+    """Variances 1 and 3, so the mean's is 1, and 4/3 from four draws. They are known from 2 and 4 degrees of freedom:
+    16 / (1/2 + 9/4) for the sum. Three and five positives spread too little by 1 + 1/2 and 1 + 1/4: 5.25/4 in all."""
+    found = mean_ap([by_hand(size, 50.0, [1, 1, -1, -1])])
+    assert found.value == 50
+    assert found.error == pytest.approx(size * math.sqrt(4 / 3 * 5.25 / 4), rel=1e-4)
+    assert found.freedom == pytest.approx(16 / 2.75, rel=1e-4)
+
+
+def test_the_error_of_a_difference_by_hand() -> None:
+    """Draws along 3 and 2 leave 1; across they are equal and leave nothing. So it is half of class 0's, 4/3 · 1/4, and
+    rests on its three positives."""
+    one, other = by_hand(1.0, 50.0, [3, 3, -3, -3]), by_hand(1.0, 40.0, [2, 2, -2, -2])
+    found = difference([one], [other])
+    assert found.value == 10
+    assert found.error == pytest.approx(math.sqrt(1 / 3), rel=1e-4)
+    assert found.freedom == pytest.approx(2)
+    first, second = class_differences([one], [other])
+    assert first is not None
+    assert second is not None
+    assert (first.error, first.freedom, second.freedom) == pytest.approx((math.sqrt(4 / 3), 2, 4))
+    assert second.error == pytest.approx(0, abs=1e-5)
+
+
+def test_one_positive_leaves_one_degree_of_freedom() -> None:
+    one, other = by_hand(1.0, 50.0, [3, 3, -3, -3]), by_hand(0.5, 40.0, [2, 2, -2, -2])
+    few = [Resampled(run.ap, run.draws, np.array([1, 2])) for run in (one, other)]
+    assert [change.freedom for change in class_differences(few[:1], few[1:]) if change] == [1, 1]
+
+
+def test_replicates_are_paired_one_by_one() -> None:
+    good, bad = two_methods()
+    with pytest.raises(ValueError, match="zip"):
+        class_differences(good, [*bad, *bad])
 
 
 @pytest.mark.filterwarnings("error")

@@ -26,6 +26,8 @@ def test_equal_scores_go_to_the_lowest_class() -> None:
     labels = np.eye(3, dtype=np.int8)
     assert top_k(np.zeros((3, 3)), labels, 1) == pytest.approx(100 / 3)
     assert top_k(np.zeros((3, 3)), labels, 2) == pytest.approx(200 / 3)
+    many = np.random.default_rng(0).integers(0, 2, (1, 400)).astype(float)  # a short row is sorted stably by any sort
+    assert top_k(many, np.eye(400, dtype=np.int8)[[many.argmax()]], 1) == 100
 
 
 def test_calibration_by_hand() -> None:
@@ -41,7 +43,11 @@ def test_summary_leaves_a_top_5_of_five_classes_out() -> None:
     scores, labels, _ = draw(classes=5)
     assert set(summary(scores, labels)) == {"top1", "ECE"}
     scores, labels, _ = draw(classes=6)
-    assert set(summary(scores, labels)) == {"top1", "top5", "ECE"}
+    assert summary(scores, labels) == {
+        "top1": top_k(scores, labels, 1),
+        "top5": top_k(scores, labels, 5),
+        "ECE": calibration_error(scores, labels, bins=15),
+    }
 
 
 @pytest.mark.parametrize("labels", [[[1, 1], [1, 0]], [[0, 0], [1, 0]], [[1, -1], [1, 0]]])
