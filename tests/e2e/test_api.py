@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch import Tensor
 
 import tta_bench
@@ -255,3 +256,22 @@ def test_instances_that_are_equal_in_their_fields_are_two(toy_bench: Bench) -> N
     vars(one)["_sign"], vars(other)["_sign"] = 1, -1
     assert one == other
     assert len(tta_bench.grid([one, other, one], "toy", "toyclip", bench=toy_bench)) == 2
+
+
+def test_what_a_notebook_has_switched_on_changes_no_number(toy_bench: Bench) -> None:
+    expected = tta_bench.run("clip", "toy", "toyclip", bench=toy_bench, seed=0).scores()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.set_default_dtype(torch.float64)
+        try:
+            again = tta_bench.run("clip", "toy", "toyclip", bench=toy_bench, seed=0, force=True)
+            assert torch.get_default_dtype() == torch.float64
+        finally:
+            torch.set_default_dtype(torch.float32)
+    np.testing.assert_array_equal(again.scores(), expected)
+    with torch.device("meta"), pytest.raises(UsageError, match="default device is meta"):
+        tta_bench.run("clip", "toy", "toyclip", bench=toy_bench, seed=1)
+
+
+def test_a_column_of_pandas_is_many(toy_bench: Bench) -> None:
+    methods, seeds = pd.Series(["clip", "clip"], name="method"), pd.Series([0, 1], name="seed")
+    assert len(tta_bench.grid(methods, "toy", "toyclip", seeds=seeds, bench=toy_bench)) == 2

@@ -121,6 +121,7 @@ RETURNS = [
     ("return torch.ones(4, device='meta')", "not a meta tensor"),
     ("return torch.ones(4).double() * 1e300", "scores are not finite"),
     ("return 1e6 + (self.task.text @ x.image).double()", "recorded as float32, which rounds these by up to 0.0"),
+    ("return (self.task.text @ x.image - 200).double().exp()", "in which some of these become 0"),
     ("self.report({'a': 'b'})", "TypeError: report('a'): a number is wanted"),
     ("self.report({'__metadata__': 1.0})", "a report may not be called __metadata__"),
     ("self.take_report = lambda: None", "take_report must return a dict, not NoneType"),

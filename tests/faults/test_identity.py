@@ -16,10 +16,12 @@ from tests.conftest import TOY
 from tests.e2e.test_grid import METHOD
 from tests.e2e.test_loading import helper
 from tests.record_fixtures import record
+from tta_bench.errors import PluginError
 from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
+from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import loading, sources
 from tta_bench.system.sources import built_in_source, essence, imported
@@ -312,3 +314,18 @@ def test_the_variables_of_a_module_without_source_count(monkeypatch: pytest.Monk
         module.__dict__["SIGN"] = sign
         digests.add(loading.source_digest("without_source"))
     assert len(digests) == 2
+
+
+@pytest.mark.slow
+def test_a_plugin_edited_while_its_run_is_under_way_is_not_mixed_with_itself(tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(METHOD.replace("SCORES", "self.task.text @ x.image"))
+    fence = Fence()
+    found = Registry([plugin]).find("methods", "mine")
+    method = fence.configure(found, {}, None).method
+    assert isinstance(method, GuestMethod)
+    method._reopen()
+    plugin.write_text(METHOD.replace("SCORES", "-self.task.text @ x.image"))
+    fence._hosts.clear()  # as for a plugin that no session can be forked for
+    with pytest.raises(PluginError, match=r"mine\.py was edited while its run was under way"):
+        method._reopen()

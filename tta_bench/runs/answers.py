@@ -10,6 +10,7 @@ from tta_bench.errors import PluginError
 from tta_bench.interfaces import Method
 
 RESERVED = "__metadata__"  # of the file format in which reports are kept
+LARGEST = float(np.finfo(np.float32).max)  # of whole numbers in a report, which is kept as float32
 FINEST = 1e-4  # of the spread of scores; float32 keeps logits to a millionth of it
 
 
@@ -48,6 +49,8 @@ def reported(method: Method) -> dict[str, float]:
     for name, value in report.items():
         if name == RESERVED:
             raise PluginError(f"method '{method.name}': a report may not be called {RESERVED}")
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise PluginError(f"method '{method.name}': the report {name!r} is too large a number")
         if not isinstance(name, str) or not isinstance(value, int | float):
             raise PluginError(
                 f"method '{method.name}': take_report must return numbers by name, not {type(value).__name__} for "
@@ -57,9 +60,11 @@ def reported(method: Method) -> dict[str, float]:
 
 
 def _lost_in_float32(scores: Tensor, as_recorded: Tensor) -> str:
-    """A large offset in float64 would round differences away, and with them the ranking."""
+    """A large offset in float64 would round differences away, and with them the ranking; so would tiny scores."""
     if scores.dtype.itemsize <= as_recorded.dtype.itemsize:
         return ""
+    if ((as_recorded == 0) & (scores != 0)).any():
+        return "scores are recorded as float32, in which some of these become 0: return their logarithms"
     exact = scores.detach().double()
     lost, spread = (as_recorded.double() - exact).abs().max(), exact.max() - exact.min()
     if not lost > FINEST * spread:

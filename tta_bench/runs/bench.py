@@ -283,8 +283,10 @@ class Bench:
         found = None if force else self.find(spec)
         if found is not None:
             return self._found(found)
+        from tta_bench.runs.plain_torch import plain_torch
+
         try:
-            with blamed(str(spec)):
+            with plain_torch(), blamed(str(spec)):
                 return self._run(spec, force)
         except BackboneChanged:
             self._backbones.clear()  # the next run loads its own again

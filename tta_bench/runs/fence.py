@@ -93,12 +93,18 @@ class Fence:
                     "in Python, pass an instance of the method instead"
                 ) from error
 
+        def again() -> Session:
+            another, now = configured()
+            if (now["origin"], now["recipes"]) != (about["origin"], about["recipes"]):
+                raise PluginError(f"plugin {plugin.origin} was edited while its run was under way: run it again")
+            return another
+
         session, about = configured()
         recipes = {
-            role: ours(recipe) or GuestRecipe(role=role, open_session=lambda: configured()[0], **recipe)
+            role: ours(recipe) or GuestRecipe(role=role, open_session=again, **recipe)
             for role, recipe in about["recipes"].items()
         }
-        method = GuestMethod(session, lambda: configured()[0], about, recipes, self.step_timeout)
+        method = GuestMethod(session, again, about, recipes, self.step_timeout)
         return Configured(method, about["tag"], about["changes"], about["values"])
 
     def _session(self, plugin: Plugin) -> Session:
