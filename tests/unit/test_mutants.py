@@ -61,7 +61,7 @@ def test_the_listed_survivors_and_reasons_are_of_this_code() -> None:
             planted.setdefault(mutant.place, set()).add(mutant.change)
     explained = [(place, change) for place, changes in report.reasons().items() for change in changes]
     survivors = list(report.listed())
-    assert len(survivors) > 100
+    assert survivors
     for place, change in (*survivors, *explained):
         assert change in planted.get(place, set()), (
             f"{place}: {change} is no mutant of this code: run make test-mutants"
