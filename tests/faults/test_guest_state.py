@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,9 @@ from tta_bench import records
 from tta_bench.errors import UsageError
 from tta_bench.interfaces import Task
 from tta_bench.plugins import Registry
+from tta_bench.runs import watched
 from tta_bench.runs.bench import Bench
+from tta_bench.runs.fence import Fence
 from tta_bench.runs.guest import RemotePrompts
 from tta_bench.runs.session import Desk
 
@@ -219,3 +222,14 @@ def test_a_record_names_the_files_that_no_identity_knows(what: str, invoke: Invo
     for _ in range(2):  # the second time a module comes from Python's own cache
         result = invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS, "--force")
         assert f"it reached for {tmp_path}/beside." in " ".join(result.err.split()), result.err
+
+
+def test_an_environment_is_not_all_a_library() -> None:
+    """A project's own folder may be one."""
+    assert not watched._known(Path(sys.prefix) / "settings.json", [])
+    assert watched._known(Path(torch.__file__).with_name("settings.json"), [])
+
+
+def test_a_time_limit_without_end_is_none() -> None:
+    with pytest.raises(UsageError, match="--step-timeout inf: seconds are wanted"):
+        Fence(float("inf"))

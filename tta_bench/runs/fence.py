@@ -5,6 +5,7 @@ The labels, the metrics, the other methods and every image but the present one a
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -66,6 +67,10 @@ class Fence:
     """
 
     def __init__(self, step_timeout: float | None = None) -> None:
+        if step_timeout is not None and not math.isfinite(step_timeout):
+            raise UsageError(
+                f"--step-timeout {step_timeout}: a number of seconds is wanted; without it nothing is limited"
+            )
         self.step_timeout = step_timeout
         self._hosts: dict[str, Channel] = {}
         self._alone: set[str] = set()  # plugins that no session can be forked for

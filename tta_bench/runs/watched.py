@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tta_bench
+from tta_bench.system.described import LIBRARIES
 
 FILES = ("open", "sqlite3.connect")
 OTHERS = ("socket.connect", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
@@ -41,8 +42,8 @@ def _known(file: Path, allowed: Collection[str]) -> bool:
     """Code that was imported is part of a method's identity, and so are files that it declares."""
     package = Path(tta_bench.__file__).parent
     ours = [str(folder.resolve()) for folder in (package, *(package / d for d in ("methods", "datasets", "backbones")))]
-    if any(file.is_relative_to(folder) for folder in (sys.prefix, sys.base_prefix, *SYSTEM, *ours)):
-        return True
+    if any(file.is_relative_to(folder) for folder in (*LIBRARIES, *SYSTEM, *ours)):  # not all of the environment:
+        return True  # a project's own folder may be one
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     code = {Path(name).resolve() for name in (*loaded, *allowed) if isinstance(name, str)}
     if file.parent.name == "__pycache__":
