@@ -231,5 +231,5 @@ def test_an_environment_is_not_all_a_library() -> None:
 
 
 def test_a_time_limit_without_end_is_none() -> None:
-    with pytest.raises(UsageError, match="--step-timeout inf: seconds are wanted"):
+    with pytest.raises(UsageError, match="--step-timeout inf: a number of seconds is wanted"):
         Fence(float("inf"))

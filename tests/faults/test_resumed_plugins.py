@@ -122,6 +122,10 @@ HIDDEN = {
         "kept = self.counts[x.index % 24]\nself.counts[x.index] += 1",
         on_start="import collections\nself.counts = collections.defaultdict(int)",
     ),
+    "autocast": Kind(
+        "if x.index == 2: torch.autocast('cpu', torch.bfloat16).__enter__()\n"
+        "kept = float((torch.ones(4, 4) * 0.1 @ torch.ones(4, 4)).float().sum()) * 1e3 % 10"
+    ),
     "torch's own settings": Kind(
         "if x.index == 2: torch.set_default_dtype(torch.float64)\nkept = torch.tensor(0.1).double().item() * 1e9 % 10"
     ),

@@ -93,9 +93,10 @@ def _code_comes_last(place: tuple[str, Any]) -> bool:
 def _settings() -> list[tuple[str, Any]]:
     """What a step may have changed for the whole process."""
     torchs = [str(torch.get_default_dtype()), torch.get_num_threads(), torch.get_float32_matmul_precision()]
+    modes = [torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")]
     return [
         ("the process's random numbers", global_rngs.state()),
-        ("torch's settings", [*torchs, torch.are_deterministic_algorithms_enabled()]),
+        ("torch's settings", [*torchs, *modes]),
         ("numpy's settings", np.geterr()),
         ("the environment", dict(os.environ)),
     ]
