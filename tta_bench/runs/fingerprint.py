@@ -45,6 +45,7 @@ DATA = (*PLAIN, list, dict, set, Tensor, np.ndarray)
 MEMORY = "memory that is shared"
 # What may differ between two processes if neither changed it: the time of an import, a path, and code that uses it.
 FROM_THE_START = (*PLAIN, PurePath, FunctionType, ModuleType, type, staticmethod, classmethod, property)
+ENVIRONMENT = "the environment"  # another shell has another one
 FIXED = "fixed "
 
 
@@ -54,7 +55,7 @@ def fingerprint(method: Method, modules: list[str]) -> dict[str, str]:
     seen: dict[str, str] = {}
     for place, value in [*sorted(_places(method, modules), key=_code_comes_last), *_settings()]:
         try:
-            kind = FIXED if isinstance(value, FROM_THE_START) else ""
+            kind = FIXED if isinstance(value, FROM_THE_START) or place == ENVIRONMENT else ""
             seen[place] = kind + digest([seen.get(place), look.of(value)])  # a class and its base may have one name
         except Exception:  # a plugin's objects may raise anything, or be nested too deeply
             seen[place] = digest(os.urandom(16))
@@ -98,7 +99,7 @@ def _settings() -> list[tuple[str, Any]]:
         ("the process's random numbers", global_rngs.state()),
         ("torch's settings", [*torchs, *modes]),
         ("numpy's settings", np.geterr()),
-        ("the environment", dict(os.environ)),
+        (ENVIRONMENT, dict(os.environ)),
     ]
 
 
