@@ -225,6 +225,15 @@ def test_what_is_kept_in_memory_is_what_is_read_and_nobody_can_change_it(
             found.zero_()  # as a careless method might
 
 
+def test_what_was_lent_and_changed_is_read_again(pack: Pack) -> None:
+    expected = pack.views("augmix5", 2)
+    lent = pack.views("augmix5", 2, 3, lent=True)
+    assert lent.untyped_storage().data_ptr() == pack.views("augmix5", 1, lent=True).untyped_storage().data_ptr()
+    lent[0] *= 2
+    assert torch.equal(pack.views("augmix5", 2), expected)
+    assert torch.equal(pack.views("augmix5", 2, lent=True), expected)
+
+
 # ------------------------------------------------------------------------------------------------------------ recipes
 
 

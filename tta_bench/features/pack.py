@@ -96,13 +96,13 @@ class Pack:
     def embed_dim(self) -> int:
         return self.shapes["image"][1]
 
-    def image(self, index: int) -> Tensor:
-        """The original image's unit-norm features, [1, D]."""
-        return self._rows.unit("image", index)
+    def image(self, index: int, lent: bool = False) -> Tensor:
+        """The original image's unit-norm features, [1, D]: a copy, or lent to somebody who does not change them."""
+        return self._rows.unit("image", index, lent=lent)
 
-    def views(self, recipe: str, index: int, count: int | None = None) -> Tensor:
+    def views(self, recipe: str, index: int, count: int | None = None, lent: bool = False) -> Tensor:
         """Unit-norm features of the image's views, or of the first `count`, [V, D]."""
-        return self._rows.unit(f"views/{recipe}", index, count)
+        return self._rows.unit(f"views/{recipe}", index, count, lent)
 
     def boxes(self, recipe: str, index: int) -> Tensor | None:
         """Where the image's views lie, [V, 4] left, top, right, bottom as shares of width and height, if it says so."""

@@ -36,29 +36,31 @@ class Rows:
         self._kept: dict[str, Tensor | None] = {}  # unit-norm tensors; None: one that is read row by row
         self._left = KEPT
 
-    def unit(self, name: str, row: int, count: int | None = None) -> Tensor:
-        """A copy of the row's first `count` vectors, [V, D], as float32 and of length 1."""
+    def unit(self, name: str, row: int, count: int | None = None, lent: bool = False) -> Tensor:
+        """The row's first `count` vectors, [V, D], as float32 and of length 1: a copy, unless it is only lent."""
         if name not in self._kept:
             self._kept[name] = self._keep(name)
         whole = self._kept[name]
+        if whole is not None and whole._version:  # changed in place by somebody to whom it was lent
+            whole = self._kept[name] = self._keep(name)
         if os.fstat(self._open.number).st_size < self._size:
             raise self._shorter()
         if whole is not None:
-            return whole[row, :count].clone()
+            return whole[row, :count] if lent else whole[row, :count].clone()
         return unit(self._read(name, row, row + 1), f"{self.file}, {name}, row {row}")[0, :count]
 
     def _keep(self, name: str) -> Tensor | None:
         """All of a tensor, [N, V, D], if there is room for it and nothing wrong with it."""
         shape = self._contents[name]["shape"]
         size = math.prod(shape) * torch.float32.itemsize
-        if size > self._left:
+        if size > self._left and self._kept.get(name) is None:
             return None
         try:
             whole = unit(self._read(name, 0, shape[0]), name)
         except BadData:  # only the rows that a run asks for have to be sound
             return None
-        self._left -= size
-        return whole
+        self._left -= size if name not in self._kept else 0
+        return whole.data  # which counts its changes from 0
 
     def _read(self, name: str, start: int, end: int) -> Tensor:
         """Rows of a tensor of floats, [n, V, D], in memory of their own."""

@@ -118,6 +118,7 @@ class PackedViews:
 
     def __init__(self, pack: Pack, recipe: ViewRecipe) -> None:
         self.pack, self.recipe, self.seed = pack, recipe, 0
+        self.lends = False  # features to a method that is known not to change them: copying takes as long as reading
         self.dataset, self.backbone = PackDataset(pack), PackBackbone(pack)
         self._source = None if isinstance(recipe, Original) else pack.source_of(recipe)
         if self._source is None and not isinstance(recipe, Original):
@@ -130,8 +131,8 @@ class PackedViews:
     def read(self, index: int) -> Tensor:
         """Unit-norm features [V, D] of image `index`."""
         if self._source is None:
-            return self.pack.image(index)
-        return self.pack.views(self._source, index, self.recipe.count)
+            return self.pack.image(index, self.lends)
+        return self.pack.views(self._source, index, self.recipe.count, self.lends)
 
     def expect(self, index: int) -> None:
         """Nothing to do: all of the file was read for its fingerprint."""

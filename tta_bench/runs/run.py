@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tta_bench import metrics, records
 from tta_bench.errors import BackboneChanged, BadData
+from tta_bench.features.pack_source import PackedViews
 from tta_bench.features.source import Source, StoredViews
 from tta_bench.features.stream import Stream, observations
 from tta_bench.interfaces import (
@@ -233,6 +234,8 @@ class Run:
             if forwards:  # otherwise it has looked into the store, or waited for another process
                 self.encoding_seconds += time.perf_counter() - began
             self.encoder_forwards += forwards
+            if isinstance(views, PackedViews):
+                views.lends = not self._in_callers_process
             return views
 
         image = stored(self.source, Original())
