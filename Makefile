@@ -24,7 +24,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	mkdir -p build
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n 2 --dist loadfile --cov --cov-report=
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n 2 --dist worksteal --cov --cov-report=
 
 test-slow: $(VENV)/.installed-dev
 	sh tests/install_chromium

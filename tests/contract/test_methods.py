@@ -240,6 +240,7 @@ def test_ctrl_c_is_no_verdict() -> None:
         conformance.examine(Interrupts)
 
 
+@pytest.mark.slow
 def test_check_on_the_command_line(invoke: Invoke) -> None:
     good = invoke("check", "tda")
     assert good.code == 0

@@ -121,6 +121,7 @@ def test_show_has_curve_halves_and_cost(toy_run: Invoke, invoke: Invoke, home: P
     assert "can't be told" in invoke("show", "tda").out
 
 
+@pytest.mark.slow
 def test_diff_names_every_field_in_words(toy_run: Invoke, invoke: Invoke) -> None:
     toy_run("tda")
     toy_run("tda", "--set", "shots=5", "--order", "rarest", "--limit", "6")

@@ -128,6 +128,7 @@ def test_one_key_can_not_be_set_and_swept(invoke: Invoke) -> None:
     assert result.err.strip() == "ttabench: --sweep shots and --set shots: leave one of the two out"
 
 
+@pytest.mark.slow
 def test_printed_lines_run_the_cells(invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = ("run", "-m", "twobranches,secondeyes", "--sweep", "weight=0.25,0.75", *TOYS)
     printed = invoke(*grid, "--executor", "print")

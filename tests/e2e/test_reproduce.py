@@ -104,6 +104,7 @@ def test_a_pack_runs_what_it_holds(invoke: Invoke, toy_pack: Path) -> None:
     assert "does not have" in str(shown["purf"]["reason"])
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_all_lists_every_number_and_loads_no_weights(home: Path) -> None:
     process = start_process("reproduce", "purf:all", "--dry-run", "--format", "csv", home=home)
     out, err = process.communicate(timeout=300)

@@ -108,6 +108,7 @@ def test_settings_recipes_and_limit_are_part_of_the_identities(toy_run: Invoke, 
     assert len({run.replicate.digest for run in runs}) == 2
 
 
+@pytest.mark.slow
 def test_stream_order_does_not_change_a_method_without_memory(toy_run: Invoke, home: Path) -> None:
     toy_run("secondeyes")
     toy_run("secondeyes", "--order", "sequential")

@@ -44,6 +44,7 @@ def test_what_a_run_has_encoded_it_needs(method: str, toy_bench: Bench, home: Pa
     assert unused(home) == set()
 
 
+@pytest.mark.slow
 def test_what_a_deleted_run_alone_needed_is_no_longer_needed(invoke: Invoke, toy_bench: Bench, home: Path) -> None:
     run(toy_bench, "clip")
     before = views(entries(home / "store"))

@@ -47,6 +47,7 @@ def install(target: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(target / "site")}
 
 
+@pytest.mark.slow
 def test_as_an_installed_package(tmp_path: Path, home: Path) -> None:
     environment = install(tmp_path)
 

@@ -260,6 +260,7 @@ def test_a_search_of_the_whole_process_finds_no_label(invoke: Invoke, home: Path
     assert record.diagnostics()["found"].tolist() == [0.0] * 4
 
 
+@pytest.mark.slow
 def test_the_same_search_finds_labels_in_the_runners_process(toy_bench: Bench) -> None:
     """So it is a search that can find something."""
     space: dict[str, object] = {}
@@ -335,9 +336,8 @@ def guests_of(process: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(
-    "sent", [signal.SIGKILL, *(pytest.param(sent, marks=pytest.mark.slow) for sent in (signal.SIGINT, signal.SIGTERM))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_guests_end_with_the_runner(tmp_path: Path, sent: signal.Signals) -> None:
     """Also one that hangs in a step."""
     flag = tmp_path / "hangs"

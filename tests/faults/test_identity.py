@@ -241,6 +241,7 @@ def test_what_was_hashed_is_executed_from_a_path_that_the_step_adds(
     Bench(home, registry=registry, fence=fence).run(RunSpec("mine", "toy", "toyclip", limit=3))
 
 
+@pytest.mark.slow
 def test_another_module_of_the_distribution_counts(tmp_path: Path) -> None:
     """In the folder of libraries too, where a module of its own would look like anybody's."""
     site = tmp_path / "site"

@@ -47,6 +47,7 @@ pack_export._write(Path(sys.argv[1]), {}, {}, Silent())
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_export_leaves_goes_with_the_next(toy_bench: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "packs"
     for _ in range(3):

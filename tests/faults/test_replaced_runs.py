@@ -99,6 +99,7 @@ def test_what_a_kill_left_of_a_first_run_is_cleaned(toy_bench: Bench) -> None:
     assert hidden(toy_bench.home) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_lies_on_another_disk_is_replaced_as_often_as_one_likes(toy_bench: Bench, tmp_path: Path) -> None:
     folder = toy_bench.run(TOY_RUN).record.folder
     assert folder is not None

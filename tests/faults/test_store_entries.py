@@ -49,6 +49,7 @@ def test_swapped_entries_are_set_aside_and_encoded_afresh(bench: Bench) -> None:
     assert "0 encoder forwards" in lines(bench)
 
 
+@pytest.mark.slow
 def test_data_and_journal_swapped_between_entries_are_encoded_afresh(bench: Bench) -> None:
     """Each meta.json stays where it is: only the journal's lines say whose blocks they are."""
     other = dataclasses.replace(TOY_RUN, seed=1)

@@ -174,6 +174,7 @@ def test_weights_in_a_cache_are_found_without_asking_anybody(
     assert torch.equal(vit.load("cpu").encode_texts(TEXTS), other.encode_texts(TEXTS))
 
 
+@pytest.mark.slow
 def test_who_has_no_weights_does_not_wait_for_open_clip() -> None:
     """Importing it takes as long as importing torch: in all that would be more than the ten seconds to answer in."""
     program = """

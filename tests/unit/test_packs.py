@@ -307,6 +307,7 @@ def test_packed_prompts_and_texts(tmp_path: Path) -> None:
     assert torch.equal(backbone.encode_texts(["the tree", "a cat"]), torch.stack([bank[2, 1], bank[0, 0]]))
 
 
+@pytest.mark.slow
 def test_neither_torchvision_nor_open_clip_is_needed(tmp_path: Path) -> None:
     """A method over a pack in a process in which they can't be imported."""
     write(tmp_path / "toys.safetensors")

@@ -247,6 +247,7 @@ def test_published_numbers_stand_beside_complete_default_runs_only() -> None:
     assert found["source"] == "purf, table1"
 
 
+@pytest.mark.slow
 def test_a_thousand_runs_are_a_file_that_can_be_sent() -> None:
     scores = {f"class {i}": 50.0 + i / 7 for i in range(80)}
     others = {f"metric {i}": 12.345 for i in range(13)}
