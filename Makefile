@@ -22,9 +22,11 @@ BIN = $(VENV)/bin
 demo: $(VENV)/.installed
 	$(BIN)/ttabench demo $(if $(LIMIT),--limit $(LIMIT))
 
+# One more than the cores of a small machine: a third of the tests' time they wait for processes of their own.
+TEST_WORKERS ?= 3
 test: $(VENV)/.installed-dev
 	mkdir -p build
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n 2 --dist worksteal --cov --cov-report=
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n $(TEST_WORKERS) --dist worksteal --cov --cov-report=
 
 test-slow: $(VENV)/.installed-dev
 	sh tests/install_chromium
