@@ -199,7 +199,7 @@ FAULTS = {
 }
 
 
-FAST = ("report", "state_dict", "recipes", "branches")
+FAST = ("state_dict", "branches")
 
 
 @pytest.mark.parametrize("fault", some_slow(FAST, [fault for fault in FAULTS if fault not in FAST]))
