@@ -102,6 +102,7 @@ def test_interrupting_says_how_to_go_on(tmp_path: Path, undisturbed: tuple[bytes
     check(tmp_path, undisturbed)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_encode_once(tmp_path: Path, undisturbed: tuple[bytes, bytes, str]) -> None:
     first, second = (start_process(*RUN, home=tmp_path, TOY_DELAY="0.02") for _ in range(2))
     errors = [process.communicate(timeout=PATIENCE)[1] for process in (first, second)]

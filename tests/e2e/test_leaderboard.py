@@ -236,6 +236,7 @@ def test_a_file_in_place_of_the_terminal(two_runs: None, invoke: Invoke, tmp_pat
         assert "twobranches" in file.read_text()
 
 
+@pytest.mark.slow
 def test_options_that_make_no_sense_are_refused(two_runs: None, invoke: Invoke) -> None:
     for arguments in (
         ("--baseline", "nobody"),

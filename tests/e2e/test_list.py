@@ -45,6 +45,7 @@ def test_what_a_method_is(invoke: Invoke) -> None:
     assert unsaid["secondeyes"]["status"] == "unstated"
 
 
+@pytest.mark.slow
 def test_what_methods_need_is_said_in_their_own_words(invoke: Invoke) -> None:
     assert "for example --set reward=openclip:ViT-L-14/openai" in invoke("list", "methods", "rlcf").out
     assert "difftpt needs generated images" in invoke("list", "methods", "difftpt").out

@@ -90,6 +90,7 @@ def test_missing_data_says_how_to_get_it(invoke: Invoke, tmp_path: Path) -> None
     assert "not found" in invoke("data", "status", "--data-root", str(tmp_path)).out
 
 
+@pytest.mark.slow
 def test_untrained_weights_are_marked_and_kept_out_of_tables(invoke: Invoke, home: Path) -> None:
     toy = ("--plugin", str(TOY), "--dataset", "toy", "--limit", "2", "--batch-size", "2", "--workers", "0")
     result = invoke("run", "--method", "clip", "--backbone", "vit-b32", "--random-weights", *toy)

@@ -86,6 +86,7 @@ def test_all_prompts_run(invoke: Invoke, files: Path, prompt: str, monkeypatch: 
     assert f",{prompt}," in table
 
 
+@pytest.mark.slow
 def test_a_pack_has_the_learned_prompt_and_no_other(invoke: Invoke, files: Path, home: Path, tmp_path: Path) -> None:
     pack, learned = str(tmp_path / "p.safetensors"), f"coop:{files / 'coop.pth.tar-50'}"
     export = ("pack", "export", pack, "--dataset", "scenes:clean", "--recipe", "plain1", "--prompt")
@@ -140,6 +141,7 @@ def test_what_is_missing_is_said_in_one_line(invoke: Invoke, files: Path) -> Non
         assert len(result.err.strip().splitlines()) <= 2  # the encoder's count, and the reason
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_resumes_bit_identically(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

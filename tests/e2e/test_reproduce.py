@@ -149,6 +149,7 @@ def test_what_the_paper_draws_is_drawn(invoke: Invoke, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_speed_includes_the_encoder_and_names_the_machine(invoke: Invoke) -> None:
     result = invoke("reproduce", "purf:table3", *TOYS, "-m", "clip")
     assert result.code == 0, result.err

@@ -87,6 +87,7 @@ def test_a_grid_runs_every_combination(toy_run: Invoke, home: Path) -> None:
     assert "* is the best of a column" in " ".join(result.out.split())  # and their table
 
 
+@pytest.mark.slow
 def test_settings_recipes_and_limit_are_part_of_the_identities(toy_run: Invoke, home: Path) -> None:
     base = ("twobranches",)
     variants = [
@@ -143,6 +144,7 @@ def test_limits(toy_run: Invoke, home: Path, limit: int) -> None:
     assert records.load(only_run(home)).n == min(limit, 24)
 
 
+@pytest.mark.slow
 def test_one_protocol_has_one_name(toy_run: Invoke, home: Path) -> None:
     for name in ("toy", "toy:", "toy:default"):
         assert toy_run("secondeyes", "--dataset", name, "--limit", "3").code == 0

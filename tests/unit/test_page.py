@@ -195,6 +195,7 @@ def test_what_was_worked_out_is_kept_for_the_next_page(
     assert page(runs) == first
 
 
+@pytest.mark.slow
 def test_a_page_opens_as_it_was_asked_for(runs: list[RunRecord], invoke: Invoke, tmp_path: Path) -> None:
     asked = ("leaderboard", "--format", "html", "--results", str(tmp_path / "runs"), "-o", str(tmp_path / "a.html"))
     openings: list[tuple[tuple[str, ...], dict[str, str]]] = [
