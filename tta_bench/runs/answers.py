@@ -17,10 +17,8 @@ FINEST = 1e-4  # of the spread of scores; float32 keeps logits to a millionth of
 def unusable_scores(scores: object, classes: int) -> str:
     """What is wrong with what `step` returned; empty if nothing is."""
     wanted = f"step must return scores [{classes}] or [branches, {classes}]"
-    if not isinstance(scores, Tensor):
-        return f"{wanted}, not {type(scores).__name__}"
-    if kind := _odd_kind(scores):
-        return f"{wanted} that are plain real numbers, not a {kind} tensor"
+    if not isinstance(scores, Tensor) or _odd_kind(scores):
+        return _not_plain(scores, wanted)
     if scores.dim() not in (1, 2) or scores.shape[-1] != classes or len(scores) == 0:
         return f"{wanted}, not {tuple(scores.shape)}"
     as_recorded = scores.detach().float()
@@ -32,10 +30,8 @@ def unusable_scores(scores: object, classes: int) -> str:
 def unusable_results(scores: object, outputs: Tensor) -> str:
     """What is wrong with what `finish` returned for outputs [N, B, C]; empty if nothing is."""
     wanted = f"finish must return a tensor {(outputs.shape[0], outputs.shape[2])}"
-    if not isinstance(scores, Tensor):
-        return f"{wanted}, not {type(scores).__name__}"
-    if kind := _odd_kind(scores):
-        return f"{wanted} of plain real numbers, not a {kind} one"
+    if not isinstance(scores, Tensor) or _odd_kind(scores):
+        return _not_plain(scores, wanted)
     if scores.shape != (outputs.shape[0], outputs.shape[2]):
         return f"{wanted}, not {tuple(scores.shape)}"
     return _lost_in_float32(scores, scores.detach().float())
@@ -70,6 +66,12 @@ def _lost_in_float32(scores: Tensor, as_recorded: Tensor) -> str:
     if not lost > FINEST * spread:
         return ""
     return f"scores are recorded as float32, which rounds these by up to {lost:.2g}: take their large offset away"
+
+
+def _not_plain(answer: object, wanted: str) -> str:
+    if not isinstance(answer, Tensor):
+        return f"{wanted}, not {type(answer).__name__}"
+    return f"{wanted} of plain real numbers, not a {_odd_kind(answer)} tensor"
 
 
 def _odd_kind(tensor: Tensor) -> str:
