@@ -5,13 +5,11 @@ Labels take the short way from the dataset to the metrics. Nothing that a method
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import types
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import (
@@ -32,6 +30,7 @@ from typing import (
 import torch
 from torch import Tensor
 
+from tta_bench.copies import Copies, keeps_state
 from tta_bench.downloads import DataStatus as DataStatus  # public here: what a dataset class may be besides
 from tta_bench.downloads import Downloadable as Downloadable
 from tta_bench.errors import UsageError
@@ -361,7 +360,7 @@ class Method(ABC):
         """A copy of the method's state: see the class. Override it for state of another kind."""
         hyper_parameters = {f.name for f in dataclasses.fields(self)}
         state: State = {}
-        copies = _Copies(vars(self))
+        copies = Copies(vars(self))
         for key, value in vars(self).items():
             if key in hyper_parameters or key.startswith("_") or isinstance(value, NOT_STATE):
                 continue
@@ -372,7 +371,7 @@ class Method(ABC):
 
     def load_state_dict(self, state: State) -> None:
         """Continue from `state`; called after `start`, so that objects with a state of their own are there."""
-        copies = _Copies(state)
+        copies = Copies(state)
         for key, value in state.items():
             own: Any = vars(self).get(key)
             if keeps_state(own):
@@ -385,50 +384,8 @@ FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, fu
 NOT_STATE = (Task, TextEncoder, PromptTunable, *FUNCTIONS)  # what was handed in, and code: `start` has them again
 
 
-def keeps_state(value: Any) -> bool:
-    """Whether it is an object that saves and restores itself, as torch's modules and optimisers do."""
-    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
-
-
-class _Copies:
-    """Deep copies of plain data, device kept. Tensors that share their memory share it in the copies, too."""
-
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self._memo: dict[int, Any] = {}
-        self._shared = {storage for storage, times in Counter(storages(data)).items() if times > 1}
-
-    def of(self, value: Any, where: str) -> Any:
-        """Raises `TypeError` for what can't be put into a checkpoint."""
-        if isinstance(value, Tensor):
-            shared = _storage(value) in self._shared
-            return copy.deepcopy(value.detach(), self._memo) if shared else value.detach().clone()
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        if type(value) in (list, tuple):  # a named tuple would come back from a checkpoint as something else
-            return type(value)(self.of(v, where) for v in value)
-        if isinstance(value, dict):
-            return {k: self.of(v, where) for k, v in value.items()}
-        raise TypeError(
-            f"{where} is a {type(value).__name__}: state must be tensors, numbers, strings, lists, dicts or objects "
-            "with a state_dict; what start() can make again belongs into an attribute with a leading underscore"
-        )
-
-
 def _kind(value: object) -> str:
     return f"one of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-
-
-def storages(value: Any) -> Iterator[int]:
-    """What memory the tensors in it use, by address."""
-    if isinstance(value, Tensor):
-        yield _storage(value)
-    elif isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from storages(inner)
-
-
-def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
 Extras = TypeVar("Extras")

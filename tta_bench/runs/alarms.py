@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -49,6 +51,36 @@ def unchanged_state(first: str, last: str, images: int, episodic: bool) -> list[
         f"its state is the same after image 1 and image {images:,}: it learns nothing from the stream (constants "
         "belong into attributes with a leading underscore, which are no state)"
     ]
+
+
+def strangers(backbone: str, known_to: Sequence[str], dataset: str) -> list[str]:
+    """A backbone that can know nothing of a dataset runs on it all the same, and its numbers look like any."""
+    if not known_to or dataset.partition(":")[0] in known_to:
+        return []
+    return [
+        f"{backbone} was made for {', '.join(known_to)} alone and knows nothing else, so on {dataset} its numbers say "
+        "nothing about a method; choose another --backbone"
+    ]
+
+
+def unknown(modules: Sequence[str], files: Sequence[str]) -> list[str]:
+    """Code that ran, and files that it read, of which an edit would go unnoticed."""
+    found = []
+    if modules:
+        found.append(
+            f"it imported {_some(modules)} in a way that can't be foreseen, so that its identity does not know that "
+            "code: an edit there is not noticed, and needs --force"
+        )
+    if files:
+        found.append(
+            f"it reached for {_some(files)}, which its identity does not know: an edit there is not noticed, and "
+            "needs --force; a file's digest belongs into `digests`"
+        )
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def spread_over(count: int) -> list[int]:

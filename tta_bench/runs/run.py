@@ -312,31 +312,12 @@ class Run:
         return preset.deviations(self.spec, self.source.dataset_name, self.recipes, values, single_label)
 
     def _strangers(self) -> list[str]:
-        """A backbone that can know nothing of a dataset runs on it all the same, and its numbers look like any."""
         known_to = BackboneExtras.of(self.source.backbone).made_for
-        if not known_to or self.source.dataset_name.partition(":")[0] in known_to:
-            return []
-        return [
-            f"{self.source.backbone_name} was made for {', '.join(known_to)} alone and knows nothing else, so on "
-            f"{self.source.dataset_name} its numbers say nothing about a method; choose another --backbone"
-        ]
+        return alarms.strangers(self.source.backbone_name, known_to, self.source.dataset_name)
 
     def _unknown_code(self) -> list[str]:
-        """Code that ran and of which an edit would go unnoticed."""
-        if not isinstance(self.method, GuestMethod):
-            return []
-        found = []
-        if code := self.method.unknown_code:
-            found.append(
-                f"it imported {_some(code)} in a way that can't be foreseen, so that its identity does not know that "
-                "code: an edit there is not noticed, and needs --force"
-            )
-        if files := self.method.reached():
-            found.append(
-                f"it reached for {_some(files)}, which its identity does not know: an edit there is not noticed, and "
-                "needs --force; a file's digest belongs into `digests`"
-            )
-        return found
+        method = self.method
+        return alarms.unknown(method.unknown_code, method.reached()) if isinstance(method, GuestMethod) else []
 
     def _unlike_published(self, value: float) -> list[str]:
         """Of zero-shot CLIP on a complete dataset with trained weights: with anything else there is nothing to say."""
@@ -418,10 +399,6 @@ class Run:
         )
         diagnostics = columns(adaptation.diagnostics)
         return records.save(record, folder, outputs.numpy(), scores, labels, index, self.stream.ids, diagnostics)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _defined(values: Mapping[str, float]) -> dict[str, float | None]:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tta_bench.interfaces import Method, keeps_state, storages
+from tta_bench.copies import keeps_state, storages
+from tta_bench.interfaces import Method
 
 
 class Started:
