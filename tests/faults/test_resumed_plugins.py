@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -347,6 +348,17 @@ def test_random_numbers_of_the_caller_go_on_as_if_no_run_had_been(bench: Bench) 
 
 
 # --------------------------------------------------------------------------------------------------- between processes
+
+
+def test_what_is_drawn_at_import_is_the_same_in_every_process(plugins: Bench) -> None:
+    spec = RunSpec(method_name("what numpy drew at its import"), "toy", "toyclip")
+    with suppress(PluginError):
+        plugins.run(spec)  # is killed, unless it was before
+    plugins.fence._hosts.clear()  # whose forks would have it from one import
+    _, one = finished(plugins, spec)
+    plugins.fence._hosts.clear()
+    _, other = finished(plugins, spec)
+    assert np.array_equal(one, other)
 
 
 @pytest.mark.slow
