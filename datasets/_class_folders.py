@@ -6,12 +6,13 @@
 
 classnames.txt, as CoOp and TPT have it, says what each folder is called in a prompt and in which order the classes
 come; it may name more than are here (ImageNet-A has 200 of the 1,000). Without one a class is called like its folder.
+A folder's own name may have spaces: of all folders that a line begins with, the one of the longest name is meant.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,14 +92,20 @@ def _names(file: Path, folders: dict[str, list[str]]) -> dict[str, str]:
         return {name: name.replace("_", " ") for name in folders}
     names: dict[str, str] = {}
     for number, line in enumerate(read_utf8(file).splitlines(), 1):
-        name, _, words = line.strip().partition(" ")
-        if name and not words.strip():
+        name, words = _folder_and_name(line.split(), folders)
+        if name and not words:
             raise BadData(f"{file}, line {number}: a folder and its class's name are wanted, as in `n01440764 tench`")
         if name in names:
             raise BadData(f"{file}, line {number}: {name} is there twice")
         if name:
-            names[name] = words.strip()
+            names[name] = words
     unnamed = [name for name in folders if name not in names]
     if unnamed:
         raise BadData(f"{file}: {counted(len(unnamed), 'folder')} without a name, the first is {unnamed[0]}")
     return {name: words for name, words in names.items() if name in folders}
+
+
+def _folder_and_name(words: list[str], folders: Container[str]) -> tuple[str, str]:
+    beginnings = range(len(words) - 1, 0, -1)
+    length = next((length for length in beginnings if " ".join(words[:length]) in folders), 1)
+    return " ".join(words[:length]), " ".join(words[length:])

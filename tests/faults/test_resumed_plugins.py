@@ -339,6 +339,11 @@ def test_an_attempt_that_has_changed_the_process_gives_no_number(bench: Bench) -
     assert np.array_equal(finished(bench, instance("class"))[1], expected)
 
 
+def test_an_instance_that_changes_its_class_says_so(bench: Bench) -> None:
+    assert "has changed its own class" in " ".join(bench.run(instance("class"), force=True).record.notes)
+    assert not bench.run(instance("state"), force=True).record.notes
+
+
 def test_random_numbers_of_the_caller_go_on_as_if_no_run_had_been(bench: Bench) -> None:
     np.random.seed(1)  # noqa: NPY002
     expected = np.random.rand(2)  # noqa: NPY002

@@ -47,6 +47,12 @@ def test_flops_of_the_last_step(toy_bench: Bench) -> None:
     assert record.diagnostics()["seen"][-1] == record.n  # counted, not stepped twice
 
 
+def test_a_scale_that_may_be_a_logarithm_is_said() -> None:
+    assert "if it is that, everything but raw zero-shot mAP is wrong" in alarms.logarithmic_scale(4.6052)[0]
+    assert "(100" in alarms.logarithmic_scale(4.6052)[0]
+    assert alarms.logarithmic_scale(14.29) == alarms.logarithmic_scale(100.0) == []
+
+
 def test_a_formula_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(flop_registry, torch.ops.aten.mm, lambda *_, **__: 1 / 0)
     with cost.FlopCounter() as counter:

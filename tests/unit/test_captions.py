@@ -20,7 +20,7 @@ from tta_bench.interfaces import Preprocess, Task
 from tta_bench.methods.difftpt import DiffTPT
 from tta_bench.methods.mltta import MLTTA
 from tta_bench.prompts import captions
-from tta_bench.prompts.captions import Corpus, class_of_words, named_classes, read_coco, read_text, template_corpus
+from tta_bench.prompts.captions import class_of_words, named_classes, read_coco, read_text, template_corpus
 from tta_bench.prompts.synonyms import plural
 from tta_bench.system.files import digest
 
@@ -83,7 +83,12 @@ def test_text_files(tmp_path: Path) -> None:
     file = tmp_path / "captions.txt"
     file.write_text("A man rides.\tman,woman\n\nnothing\tunicorn\nA dog.\t dog , puppy,sofa\n", encoding="utf-8")
     corpus = read_text(file, COCO)
-    assert corpus == Corpus(("A man rides.", "A dog."), (("person", "person"), ("dog", "dog", "couch")))
+    assert corpus.texts == ("A man rides.", "A dog.")
+    assert corpus.labels == (("person", "person"), ("dog", "dog", "couch"))
+    assert corpus.left_out == (
+        "1 caption of 3: no class of the dataset in them",
+        "1 label that no class has, the first is unicorn",
+    )
     file.write_text("no tab here\n")
     with pytest.raises(BadData, match="line 1: no tab"):
         read_text(file, COCO)
@@ -103,7 +108,9 @@ def test_coco_captions(tmp_path: Path) -> None:
         {"image_id": 1, "id": i, "caption": c} for i, c in enumerate(["Two dogs\n sit.", "A sky.", "A couch"])
     ]
     file.write_text(json.dumps({"images": [], "annotations": annotations}))
-    assert read_coco(file, COCO) == Corpus(("Two dogs sit.", "A couch"), (("dog",), ("couch",)))
+    corpus = read_coco(file, COCO)
+    assert (corpus.texts, corpus.labels) == (("Two dogs sit.", "A couch"), (("dog",), ("couch",)))
+    assert corpus.left_out == ("1 caption of 3: no class of the dataset in them",)
     for content in ("{}", '{"annotations": [{"id": 1}]}', "[", "[1]"):
         file.write_text(content)
         with pytest.raises(BadData, match="not a COCO captions file"):
@@ -140,21 +147,22 @@ def test_the_template_corpus_stays_what_it_is() -> None:
 def test_build_and_load(tmp_path: Path) -> None:
     file, backbone = tmp_path / "corpus.safetensors", Words()
     made: Any = backbone
-    count, own_digest = captions.build("template", COCO, made, file)
+    built, own_digest = captions.build("template", COCO, made, file)
     again = captions.build("template", COCO, made, tmp_path / "again.safetensors")
-    assert again == (count, own_digest)
+    assert again == (built, own_digest)
+    assert built.left_out == ()
     task = make_task()
     embeddings, sizes = captions.load(file, task)
     expected, lengths = template_corpus(COCO).encode(backbone.encode_texts)
     assert torch.equal(embeddings, expected)
     assert torch.equal(sizes, lengths)
-    assert len(embeddings) == count
+    assert len(embeddings) == len(built.texts)
     assert MLTTA(captions=str(file)).digests() == {"captions": own_digest}
     assert MLTTA().digests() == {"captions": "template 1"}
     assert MLTTA(captions=(embeddings, sizes)).digests() != MLTTA(captions=(embeddings, sizes + 1)).digests()
     text = tmp_path / "own.txt"
     text.write_text("A man.\tman\n")
-    assert captions.build(str(text), COCO, made, file)[0] == 1
+    assert captions.build(str(text), COCO, made, file)[0].texts == ("A man.",)
 
 
 def test_a_corpus_for_something_else_is_refused(tmp_path: Path) -> None:

@@ -200,6 +200,17 @@ def test_class_names_and_their_order_are_those_of_the_list(tmp_path: Path) -> No
     ]
 
 
+def test_a_class_folder_with_spaces_can_be_named(tmp_path: Path) -> None:
+    place = make_classes(tmp_path, "hot", "hot dog", "ice cream cone")
+    (place / "classnames.txt").write_text("hot  dog sausage in bread\nhot  warm\nice cream cone\tgelato\n")
+    dataset = Folder.open(place)
+    assert dataset.class_names == ("sausage in bread", "warm", "gelato")
+    assert dataset.labels.sum(axis=0).tolist() == [2, 1, 3]
+    (place / "classnames.txt").write_text("hot dog\nice cream cone gelato\n")  # so the folder `hot` is called dog
+    with pytest.raises(BadData, match="1 folder without a name, the first is hot dog"):
+        Folder.open(place)
+
+
 def test_a_labels_file_goes_before_class_folders(tmp_path: Path) -> None:
     place = make_classes(make_folder(tmp_path), "zebra")
     assert Folder.open(place).class_names == ("dog", "potted plant")

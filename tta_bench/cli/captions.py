@@ -46,5 +46,8 @@ def build(
     found = registry(plugin, no_plugin)
     bench = Bench(data_root=data_root, data=data_paths(data), registry=found, progress=Terminal())
     encoder = bench.backbone(backbone, weights=weights)
-    count, digest = captions.build(source, bench.dataset(dataset).class_names, encoder, output)
-    print(f"{output}: {counted(count, 'caption')}, digest {digest[:12]}; use it with --set captions={output}")
+    corpus, digest = captions.build(source, bench.dataset(dataset).class_names, encoder, output)
+    for what in corpus.left_out:
+        bench.reporter.warn(f"left out: {what}")
+    count = counted(len(corpus.texts), "caption")
+    print(f"{output}: {count}, digest {digest[:12]}; use it with --set captions={output}")

@@ -22,7 +22,7 @@ from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import Backbone, Task
 from tta_bench.prompts.synonyms import SYNONYMS, plural
 from tta_bench.system.files import canonical_json, digest, file_digest, parse_json, read_utf8, write_atomically
-from tta_bench.system.text import is_text, visible
+from tta_bench.system.text import counted, is_text, visible
 
 TEMPLATE = "template"
 TEMPLATE_VERSION = "1"  # raise it when the template corpus changes: part of a run's config identity
@@ -38,14 +38,20 @@ class Corpus:
 
     texts: tuple[str, ...]
     labels: tuple[tuple[str, ...], ...]
+    left_out: tuple[str, ...] = ()  # a sentence for each kind of thing that a source has and this has not
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[str, tuple[str, ...]]], source: str) -> Corpus:
-        """Captions without a label are dropped."""
-        kept = [(text, labels) for text, labels in pairs if labels]
+    def of(cls, pairs: Iterable[tuple[str, tuple[str, ...]]], source: str, unknown: Sequence[str] = ()) -> Corpus:
+        """Captions without a label are dropped. `unknown` are labels that were dropped before."""
+        given = list(pairs)
+        kept = [(text, labels) for text, labels in given if labels]
         if not kept:
             raise BadData(f"{source}: no caption names a class of the dataset")
-        return cls(tuple(text for text, _ in kept), tuple(labels for _, labels in kept))
+        left_out = [f"{counted(len(given) - len(kept), 'caption')} of {len(given):,}: no class of the dataset in them"]
+        left_out = left_out[: len(given) - len(kept)]
+        if unknown:
+            left_out.append(f"{counted(len(unknown), 'label')} that no class has, the first is {visible(unknown[0])}")
+        return cls(tuple(text for text, _ in kept), tuple(labels for _, labels in kept), tuple(left_out))
 
     def encode(self, encode_texts: Encode) -> tuple[Tensor, Tensor]:
         """Embeddings [M, D] and label-list lengths [M]."""
@@ -115,16 +121,17 @@ def class_of_words(class_names: Sequence[str]) -> dict[str, str]:
 def read_text(file: Path, class_names: Sequence[str]) -> Corpus:
     """Lines of `caption TAB label,label`. A label is a class or a word for one; unknown ones are dropped."""
     words = class_of_words(class_names)
-    pairs = []
+    pairs, unknown = [], []
     for number, line in enumerate(read_utf8(file).splitlines(), start=1):
         if not line.strip():
             continue
         caption, tab, labels = line.partition("\t")
         if not tab:
             raise BadData(f"{file}, line {number}: no tab between the caption and its labels")
-        found = (words.get(label.strip().lower()) for label in labels.split(","))
-        pairs.append((caption.strip(), tuple(name for name in found if name is not None)))
-    return Corpus.of(pairs, str(file))
+        given = [label.strip() for label in labels.split(",") if label.strip()]
+        unknown += [label for label in given if label.lower() not in words]
+        pairs.append((caption.strip(), tuple(words[label.lower()] for label in given if label.lower() in words)))
+    return Corpus.of(pairs, str(file), unknown)
 
 
 def read_coco(file: Path, class_names: Sequence[str]) -> Corpus:
@@ -170,8 +177,8 @@ def read_source(source: str, class_names: Sequence[str]) -> Corpus:
 # ------------------------------------------------------------------------------------------------- encoded corpora
 
 
-def build(source: str, class_names: Sequence[str], backbone: Backbone, output: Path) -> tuple[int, str]:
-    """Encodes a source and writes it; the number of captions and the file's digest."""
+def build(source: str, class_names: Sequence[str], backbone: Backbone, output: Path) -> tuple[Corpus, str]:
+    """Encodes a source and writes it; what it holds, and the file's digest."""
     corpus = read_source(source, class_names)
     embeddings, sizes = corpus.encode(backbone.encode_texts)
     about = {
@@ -184,7 +191,7 @@ def build(source: str, class_names: Sequence[str], backbone: Backbone, output: P
     tensors = {"embeddings": embeddings.float().cpu().contiguous(), "sizes": sizes.cpu()}
     # One entry, because safetensors writes several in a random order, and one corpus has one digest.
     write_atomically(output, save(tensors, metadata={"about": canonical_json(about)}))
-    return len(corpus.texts), file_digest(output)
+    return corpus, file_digest(output)
 
 
 def load(file: Path, task: Task) -> tuple[Tensor, Tensor]:

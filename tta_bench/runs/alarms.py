@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +13,7 @@ from tta_bench.system import published
 FAR = 3.0  # mAP points from the published value
 ALIKE = 0.999  # cosine of features that say nothing about what they are of
 LOOKED_AT = 64  # images
+LARGEST_LOGARITHM = 7.0  # of a scale of 1,100, more than any backbone has; CLIP's are 100
 SOME_IMAGES = 10  # that a memory may take to change
 
 
@@ -39,6 +41,24 @@ def no_spread(features: Tensor, what: str) -> list[str]:
     return [
         f"the features of {what} are all but equal (cosine {least:.4f} or more between any two), so scores are mostly "
         "rounding errors; likely causes: broken weights, preprocessing or precision"
+    ]
+
+
+def logarithmic_scale(scale: float) -> list[str]:
+    """Weights hold the scale's logarithm, and whoever writes a pack or a backbone by hand may hand that on."""
+    if scale > LARGEST_LOGARITHM:
+        return []
+    return [
+        f"the logit scale is {scale:.4g}, as small as the logarithm of one ({math.exp(scale):.4g}): if it is that, "
+        "everything but raw zero-shot mAP is wrong"
+    ]
+
+
+def changed_class(method: str) -> list[str]:
+    """An instance whose class, or whose module, is not what it was when the run began."""
+    return [
+        f"{method} has changed its own class or what it uses of its module, which counts as its code: its next run in "
+        "this process begins with that, and is another row (keep what is learnt on `self`, and make it in `start`)"
     ]
 
 

@@ -300,6 +300,8 @@ class Run:
         episodic = self.method.setting == "episodic"
         return [
             *alarms.no_spread(task.text, "the class texts"),
+            *alarms.logarithmic_scale(task.scale),
+            *(alarms.changed_class(self.method.name) if origin_of(self.method) != self.origin else []),
             *alarms.unchanged_state(adaptation.first_state, weight.digest, len(self.stream), episodic),
         ]
 
