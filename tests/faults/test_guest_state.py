@@ -24,7 +24,7 @@ from tta_bench.plugins import Registry
 from tta_bench.runs import watched
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
-from tta_bench.runs.guest import RemotePrompts
+from tta_bench.runs.remote_prompts import RemotePrompts
 from tta_bench.runs.session import Desk
 
 # ------------------------------------------------------------------------------------------------- across a kill

@@ -1,8 +1,8 @@
-"""What a method costs whatever the hardware: the size of its state, and the arithmetic of a step."""
+"""What a method costs whatever the hardware: the size of its state, the arithmetic of a step, the texts it encodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from tta_bench.interfaces import Method
+from tta_bench.interfaces import Method, PromptTunable
 from tta_bench.system.described import described
 from tta_bench.system.files import digest
 
@@ -89,3 +89,25 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
             elif operation in flop_registry:
                 self.total += int(flop_registry[operation](*args, **(kwargs or {}), out_val=out))
         return out
+
+
+class CountedPrompts:
+    """A backbone's prompt tuning, counted. Like everything that a method is handed, it leads to no label."""
+
+    __slots__ = ("_inner", "backward_passes", "texts")
+
+    def __init__(self, inner: PromptTunable) -> None:
+        self._inner, self.texts, self.backward_passes = inner, 0, 0
+
+    def init_context(self, words: str) -> Tensor:
+        return self._inner.init_context(words)
+
+    def encode_context(self, context: Tensor, class_names: Sequence[str]) -> Tensor:
+        self.texts += len(class_names)
+        features = self._inner.encode_context(context, class_names)
+        if features.requires_grad:
+            features.register_hook(self._count_backward)  # type: ignore[no-untyped-call]
+        return features
+
+    def _count_backward(self, _: Tensor) -> None:
+        self.backward_passes += 1

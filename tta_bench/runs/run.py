@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,43 +30,21 @@ from tta_bench.interfaces import (
     TextEncoder,
     ViewRecipe,
 )
-from tta_bench.metrics import AP_CONVENTIONS, along, single_label
+from tta_bench.metrics import along, single_label
 from tta_bench.records import Identity, RunRecord
-from tta_bench.runs import alarms, cost, global_rngs, hyperparameters, known
+from tta_bench.runs import alarms, cost, global_rngs, known
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured
+from tta_bench.runs.identity import identities_of
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.replay import Adaptation, Checkpoints, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
-from tta_bench.system.code import Origin, origin_of, told
-from tta_bench.system.described import described
+from tta_bench.system.code import Origin, origin_of
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 from tta_bench.system.stamps import Read
 from tta_bench.views import Original
-
-
-class CountedPrompts:
-    """A backbone's prompt tuning, counted. Like everything that a method is handed, it leads to no label."""
-
-    __slots__ = ("_inner", "backward_passes", "texts")
-
-    def __init__(self, inner: PromptTunable) -> None:
-        self._inner, self.texts, self.backward_passes = inner, 0, 0
-
-    def init_context(self, words: str) -> Tensor:
-        return self._inner.init_context(words)
-
-    def encode_context(self, context: Tensor, class_names: Sequence[str]) -> Tensor:
-        self.texts += len(class_names)
-        features = self._inner.encode_context(context, class_names)
-        if features.requires_grad:
-            features.register_hook(self._count_backward)  # type: ignore[no-untyped-call]
-        return features
-
-    def _count_backward(self, _: Tensor) -> None:
-        self.backward_passes += 1
 
 
 @dataclass
@@ -97,60 +75,9 @@ class Run:
     def run_id(self) -> str:
         return records.run_id(self.method.name, self.source.dataset_name, self.source.backbone_name, self.identities)
 
-    # -------------------------------------------------------------------------------------------- identities
-
     @cached_property
     def identities(self) -> dict[str, Identity]:
-        return {"protocol": self._protocol(), "config": self._config(), "replicate": self._replicate()}
-
-    def _protocol(self) -> Identity:
-        in_dataset_order = np.argsort(self.stream.indices)
-        parts = {
-            "dataset": self.source.dataset_name,
-            "images": self.source.dataset.fingerprint,
-            "image_ids": digest([self.stream.ids[i] for i in in_dataset_order]),
-            "n": len(self.stream),
-            "labels": digest(self.stream.labels[in_dataset_order].astype(np.int8).tobytes()),
-            "class_names": list(self.source.dataset.class_names),
-            **self.source.prompts.identity,
-            "backbone": self.source.backbone_name,
-            "backbone_digest": self.source.backbone.fingerprint,
-            "precision": self.source.precision,
-            "features": self.source.features,
-            "average_precision": AP_CONVENTIONS[self.spec.ties],
-            "empty_classes": self.spec.empty_classes,
-        }
-        outside = {f"{role}_source": o.source for role, o in self.source.origins.items() if not o.built_in}
-        return Identity(parts | outside)
-
-    def _config(self) -> Identity:
-        files = dict(self.method.digests())
-        values = {k: v for k, v in self.configured.values.items() if k not in files}
-        parts: dict[str, Any] = {
-            "method": self.method.name,
-            "version": self.method.version,
-            "hyper_parameters": records.as_plain(values),  # of a file counts what is in it, not where it lies
-            "recipes": {role: told(recipe) for role, recipe in sorted(self.recipes.items())},
-        }
-        if files:
-            parts["files"] = files
-        if self.reward is not None:
-            parts["second_backbone"] = {
-                "name": self.reward.backbone_name,
-                "digest": self.reward.backbone.fingerprint,
-            }
-        parts["source"] = self.origin.source  # a version that its author would have to raise is not enough
-        recipes = {"image": Original(), **self.recipes}
-        parts["recipe_sources"] = {role: origin_of(recipe).source for role, recipe in sorted(recipes.items())}
-        if self.spec.protocol_preset is not None:  # so that a record says whose protocol it was meant to be
-            parts["protocol_preset"] = self.spec.protocol_preset
-        attributes = {} if isinstance(self.spec.method, str) else hyperparameters.attributes_of(self.spec.method)
-        if attributes:
-            parts["attributes"] = digest(described(attributes))
-        return Identity(parts)
-
-    def _replicate(self) -> Identity:
-        return Identity({"seed": self.spec.seed, "order": self.spec.order})
+        return identities_of(self)
 
     # ----------------------------------------------------------------------------------------------- running
 
@@ -263,7 +190,7 @@ class Run:
             scale=backbone.logit_scale,
             bias=backbone.logit_bias,
             encode_texts=TextEncoder(backbone.encode_texts, device),
-            prompts=None if tunable is None else CountedPrompts(tunable),
+            prompts=None if tunable is None else cost.CountedPrompts(tunable),
             rng=torch.Generator(device).manual_seed(int(digest(f"method/{self.spec.seed}")[:15], 16)),
             device=device,
             reward_text=reward_text,
@@ -283,7 +210,7 @@ class Run:
         texts = self.source.prompts.count + (0 if self.reward is None else self.reward.prompts.count)
         if isinstance(task.encode_texts, TextEncoder):
             texts += task.encode_texts.count
-        tuned = task.prompts if isinstance(task.prompts, CountedPrompts) else None
+        tuned = task.prompts if isinstance(task.prompts, cost.CountedPrompts) else None
         views = 1 + sum(recipe.count for recipe in self.recipes.values())
         rewarded = 0 if self.reward is None else 1 + self.recipes["views"].count
         return {

@@ -1,0 +1,84 @@
+"""The three identities of a run: what was measured, how, and which repetition of it (docs/protocol.md).
+
+Tables group by them, and a run is skipped as done only if all three are known: what would change a number is in one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tta_bench import records
+from tta_bench.metrics import AP_CONVENTIONS
+from tta_bench.records import Identity
+from tta_bench.runs import hyperparameters
+from tta_bench.system.code import origin_of, told
+from tta_bench.system.described import described
+from tta_bench.system.files import digest
+from tta_bench.views import Original
+
+if TYPE_CHECKING:
+    from tta_bench.features.source import Source
+    from tta_bench.runs.run import Run
+
+
+def identities_of(run: Run) -> dict[str, Identity]:
+    return {"protocol": _protocol(run), "config": _config(run), "replicate": _replicate(run)}
+
+
+def _protocol(run: Run) -> Identity:
+    in_dataset_order = np.argsort(run.stream.indices)
+    parts = {
+        "dataset": run.source.dataset_name,
+        "images": run.source.dataset.fingerprint,
+        "image_ids": digest([run.stream.ids[i] for i in in_dataset_order]),
+        "n": len(run.stream),
+        "labels": digest(run.stream.labels[in_dataset_order].astype(np.int8).tobytes()),
+        "class_names": list(run.source.dataset.class_names),
+        **run.source.prompts.identity,
+        "backbone": run.source.backbone_name,
+        "backbone_digest": run.source.backbone.fingerprint,
+        "precision": run.source.precision,
+        "features": run.source.features,
+        "average_precision": AP_CONVENTIONS[run.spec.ties],
+        "empty_classes": run.spec.empty_classes,
+    }
+    return Identity(parts | _outside_sources(run.source))
+
+
+def _outside_sources(source: Source) -> dict[str, str]:
+    """A built-in dataset or backbone has told all of itself in its fingerprint; others may not."""
+    return {f"{role}_source": origin.source for role, origin in source.origins.items() if not origin.built_in}
+
+
+def _config(run: Run) -> Identity:
+    files = dict(run.method.digests())
+    values = {k: v for k, v in run.configured.values.items() if k not in files}
+    parts: dict[str, Any] = {
+        "method": run.method.name,
+        "version": run.method.version,
+        "hyper_parameters": records.as_plain(values),  # of a file counts what is in it, not where it lies
+        "recipes": {role: told(recipe) for role, recipe in sorted(run.recipes.items())},
+    }
+    if files:
+        parts["files"] = files
+    if run.reward is not None:
+        parts["second_backbone"] = {
+            "name": run.reward.backbone_name,
+            "digest": run.reward.backbone.fingerprint,
+            **_outside_sources(run.reward),
+        }
+    parts["source"] = run.origin.source  # a version that its author would have to raise is not enough
+    recipes = {"image": Original(), **run.recipes}
+    parts["recipe_sources"] = {role: origin_of(recipe).source for role, recipe in sorted(recipes.items())}
+    if run.spec.protocol_preset is not None:  # so that a record says whose protocol it was meant to be
+        parts["protocol_preset"] = run.spec.protocol_preset
+    attributes = {} if isinstance(run.spec.method, str) else hyperparameters.attributes_of(run.spec.method)
+    if attributes:
+        parts["attributes"] = digest(described(attributes))
+    return Identity(parts)
+
+
+def _replicate(run: Run) -> Identity:
+    return Identity({"seed": run.spec.seed, "order": run.spec.order})
