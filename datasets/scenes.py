@@ -19,6 +19,7 @@ from tta_bench import hookimpl
 from tta_bench.datasets._scenes_layout import CLASS_NAMES, Layout, lay_out, render
 from tta_bench.datasets._scenes_shifts import SHIFTS, apply_shift
 from tta_bench.errors import UnknownName
+from tta_bench.system.sources import built_in_source
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Sample
@@ -52,8 +53,8 @@ class Scenes:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The recipe by name, and two images by content: another Pillow may round its polygons differently."""
-        digest = hashlib.sha256(f"{VERSION}/{self.variant}/{self.count}".encode())
+        """The code that draws them, and two images by content: another Pillow may round its polygons differently."""
+        digest = hashlib.sha256(f"{VERSION}/{self.variant}/{self.count}/{built_in_source(__name__)}".encode())
         for index in (0, self.count - 1):
             digest.update(picture(self.variant, "test", index).tobytes())
         return digest.hexdigest()

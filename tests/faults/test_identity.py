@@ -16,6 +16,7 @@ from tests.conftest import TOY
 from tests.e2e.test_grid import METHOD
 from tests.e2e.test_loading import helper
 from tests.record_fixtures import record
+from tta_bench.datasets.scenes import Scenes
 from tta_bench.errors import PluginError
 from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results
@@ -138,6 +139,40 @@ def test_edited_views_are_encoded_again(toy_bench: Bench, monkeypatch: pytest.Mo
     second = toy_bench.run(spec).record
     assert second.counts["encoder_forwards"] == first.counts["encoder_forwards"] > 0
     assert second.config != first.config
+
+
+@pytest.mark.parametrize(
+    ("edited", "encodes"),
+    [("tta_bench.backbones.tiny", True), ("tta_bench.metrics", False)],
+    ids=["backbone", "metrics"],
+)
+def test_what_all_methods_share_counts_by_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str, encodes: bool
+) -> None:
+    def bench() -> Bench:
+        return Bench(home=tmp_path)  # code is hashed once in a process, and this stands for another one
+
+    spec = RunSpec("clip", limit=2)
+    first = bench().run(spec).record
+    assert bench().run(spec).already
+
+    def with_edit(module: str) -> str:
+        return f"edited {module}" if module == edited else built_in_source(module)
+
+    for user in ("plugins", "runs.identity"):
+        monkeypatch.setattr(f"tta_bench.{user}.built_in_source", with_edit)
+    monkeypatch.setattr("tta_bench.runs.known.code_digest", lambda: "edited")
+    second = bench().run(spec)
+    assert not second.already
+    assert bool(second.record.counts["encoder_forwards"]) == encodes
+    assert second.record.protocol == first.protocol  # one column, two rows, and a note below
+    assert second.record.config != first.config
+
+
+def test_scenes_are_what_their_code_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Scenes("clean", 2).fingerprint
+    monkeypatch.setattr("tta_bench.datasets.scenes.built_in_source", lambda module: "edited")
+    assert Scenes("clean", 2).fingerprint != before
 
 
 def test_a_table_says_that_rows_are_of_other_code() -> None:

@@ -53,7 +53,7 @@ def export(
 ) -> None:
     """Write a dataset's features under a backbone into one file, encoding what the store lacks."""
     from tta_bench.features import pack_export
-    from tta_bench.features.source import outside_code
+    from tta_bench.features.source import code_of
     from tta_bench.prompts.sets import PromptSet
     from tta_bench.runs.bench import Bench
     from tta_bench.system.progress import Terminal
@@ -76,7 +76,7 @@ def export(
             seed=seed,
             dataset_name=dataset,
             backbone_name=backbone,
-            code=outside_code(
+            code=code_of(
                 {"dataset": found.origin("datasets", dataset), "backbone": found.origin("backbones", backbone)}
             ),
             notes={"precision": precision},

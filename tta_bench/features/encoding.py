@@ -38,13 +38,12 @@ class EncodedViews:
         options: EncodingOptions,
         code: str = "",
     ) -> None:
-        """`code` stands for a dataset or backbone that is not built in: edited, it may encode something else. So may a
-        recipe of somebody's own."""
+        """`code` stands for that of dataset and backbone: edited, they may encode something else. So may a recipe."""
         self.dataset, self.backbone, self.recipe, self.options = dataset, backbone, recipe, options
         self.seed = seed if recipe.seeded else 0
         recipe_code = origin_of(recipe).source
-        outside = [part for part in (code, recipe_code) if part]
-        images = digest([dataset.fingerprint, *outside]) if outside else dataset.fingerprint
+        codes = [part for part in (code, recipe_code) if part]
+        images = digest([dataset.fingerprint, *codes]) if codes else dataset.fingerprint
         key = FeatureKey(images, backbone.fingerprint, told(recipe), self.seed, options.dtype)
         self.entry = store.entry(key, (len(dataset), recipe.count, backbone.embed_dim), options.batch_size)
 

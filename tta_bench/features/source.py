@@ -92,10 +92,10 @@ class Source(Protocol):
         ...
 
 
-def outside_code(origins: Mapping[str, Origin]) -> str:
-    """Digest of the code of a dataset or backbone that is not built in; empty if both are."""
-    outside = {role: origin.source for role, origin in origins.items() if not origin.built_in}
-    return digest(outside) if outside else ""
+def code_of(origins: Mapping[str, Origin]) -> str:
+    """Digest of the code that features come out of: every backbone's, and that of a dataset that is not built in (a
+    built-in is known by its images)."""
+    return digest({role: o.source for role, o in origins.items() if role == "backbone" or not o.built_in})
 
 
 @dataclass
@@ -125,7 +125,7 @@ class ImageSource:
 
     def views(self, recipe: ViewRecipe, indices: Sequence[int]) -> tuple[EncodedViews, int]:
         encoded = EncodedViews(
-            self.store, self.dataset, self.backbone, recipe, self.seed, self.encoding, outside_code(self.origins)
+            self.store, self.dataset, self.backbone, recipe, self.seed, self.encoding, code_of(self.origins)
         )
         return encoded, encoded.ensure(indices, self.reporter)
 

@@ -88,7 +88,7 @@ def needs(record: RunRecord) -> Iterator[Need]:
     for role, recipe in {**recipes, "image": ORIGINAL}.items():
         images = None
         if isinstance(sources, Mapping):  # records of version 0.1 have none
-            images = _images(protocol, str(sources.get(role) or ""))
+            images = _images(protocol, _mapping(config.get("shared_sources")), str(sources.get(role) or ""))
         yield Need(images, str(protocol.get("backbone_digest")), str(recipe), record.seed)
     second = _mapping(config.get("second_backbone"))
     if second:
@@ -96,11 +96,12 @@ def needs(record: RunRecord) -> Iterator[Need]:
             yield Need(None, str(second.get("digest")), str(recipe), record.seed)
 
 
-def _images(protocol: Mapping[str, Any], recipe_source: str) -> str:
-    """As `EncodedViews` puts it: the dataset's digest, with the code that is not built in."""
+def _images(protocol: Mapping[str, Any], built_in: Mapping[str, Any], recipe_source: str) -> str:
+    """As `EncodedViews` puts it: the dataset's digest, with the code that made the features."""
     roles = {role: protocol[f"{role}_source"] for role in ("dataset", "backbone") if f"{role}_source" in protocol}
-    outside = [part for part in (digest(roles) if roles else "", recipe_source) if part]
-    return digest([protocol.get("images"), *outside]) if outside else str(protocol.get("images"))
+    roles |= {role: built_in[role] for role in ("backbone",) if role in built_in}
+    codes = [part for part in (digest(roles) if roles else "", recipe_source) if part]
+    return digest([protocol.get("images"), *codes]) if codes else str(protocol.get("images"))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from tta_bench.records.files import damage, load, load_all, save
 from tta_bench.records.plain import as_plain
 from tta_bench.records.record import (
+    CODE_PARTS,
     DIAGNOSTICS,
     OUTPUTS,
     SCHEMA,
@@ -17,6 +18,7 @@ from tta_bench.records.record import (
 from tta_bench.records.results import Results
 
 __all__ = [
+    "CODE_PARTS",
     "DIAGNOSTICS",
     "OUTPUTS",
     "SCHEMA",

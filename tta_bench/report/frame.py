@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tta_bench.records import RunRecord
+from tta_bench.records import CODE_PARTS, RunRecord
 from tta_bench.system.files import digest
 
 SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}  # metric -> its heading in tables
@@ -67,5 +67,5 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
 def _code(run: RunRecord) -> str:
     """What of the config is the code's; empty in version 0.1, where that of a built-in was not recorded."""
-    parts = [run.config.parts.get(name) for name in ("source", "recipe_sources")]
+    parts = [run.config.parts.get(name) for name in CODE_PARTS]
     return digest(parts)[:12] if any(parts) else ""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from tta_bench.errors import UnknownName
 from tta_bench.features.orders import kind_of
-from tta_bench.records import RunRecord
+from tta_bench.records import CODE_PARTS, RunRecord
 from tta_bench.system.files import digest
 from tta_bench.system.text import visible
 
-CODE = ("source", "recipe_sources")  # what of a config changes when somebody edits a file
 FIELDS: Mapping[str, Callable[[RunRecord], Collection[str]]] = {  # filter -> the words that a run answers to
     "dataset": lambda run: (run.dataset,),
     "backbone": lambda run: (run.backbone,),
@@ -80,6 +79,6 @@ def _names(run: RunRecord) -> Hashable:
 
 def _apart_from_code(run: RunRecord) -> Hashable:
     """Configurations that only differ in code, wherever they can be compared: under one protocol and kind of order."""
-    parts = {name: value for name, value in run.config.parts.items() if name not in CODE}
+    parts = {name: value for name, value in run.config.parts.items() if name not in CODE_PARTS}
     # Where no code was recorded (version 0.1), two configurations with these parts are one.
     return digest(parts), run.protocol.digest, kind_of(run.order)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.metrics import Floats
-from tta_bench.records import OUTPUTS, RunRecord
+from tta_bench.records import CODE_PARTS, OUTPUTS, RunRecord
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.soundness import empty_of, ties_of
 from tta_bench.runs.spec import RunSpec
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tta_bench.runs.hyperparameters import Configured
     from tta_bench.runs.run import Run
 
-CODE = {"source", "recipe_sources", "version"}  # parts of a config that may change and give the same scores
+CODE = {*CODE_PARTS, "version"}  # parts of a config that may change and give the same scores
 HARDWARE = ("device", "processor", "accelerator", "threads", "adapting_threads", "batch_size")
 # By how much a run may differ on other hardware or with other libraries:
 TOLERANCE = 1e-3  # scores, of their usual range

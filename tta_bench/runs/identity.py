@@ -16,7 +16,10 @@ from tta_bench.runs import hyperparameters
 from tta_bench.system.code import origin_of, told
 from tta_bench.system.described import described
 from tta_bench.system.files import digest
+from tta_bench.system.sources import built_in_source
 from tta_bench.views import Original
+
+METRICS = ("tta_bench.metrics", "tta_bench.metrics.along", "tta_bench.metrics.single_label")
 
 if TYPE_CHECKING:
     from tta_bench.features.source import Source
@@ -72,12 +75,21 @@ def _config(run: Run) -> Identity:
     parts["source"] = run.origin.source  # a version that its author would have to raise is not enough
     recipes = {"image": Original(), **run.recipes}
     parts["recipe_sources"] = {role: origin_of(recipe).source for role, recipe in sorted(recipes.items())}
+    parts["shared_sources"] = _shared_sources(run)
     if run.spec.protocol_preset is not None:  # so that a record says whose protocol it was meant to be
         parts["protocol_preset"] = run.spec.protocol_preset
     attributes = {} if isinstance(run.spec.method, str) else hyperparameters.attributes_of(run.spec.method)
     if attributes:
         parts["attributes"] = digest(described(attributes))
     return Identity(parts)
+
+
+def _shared_sources(run: Run) -> dict[str, str]:
+    """The code that all methods share and that no digest of data stands for: built-in backbones, and the metrics."""
+    backbones = {"backbone": run.source, **({} if run.reward is None else {"second_backbone": run.reward})}
+    origins = {role: source.origins["backbone"] for role, source in backbones.items() if "backbone" in source.origins}
+    built_in = {role: origin.source for role, origin in origins.items() if origin.built_in}
+    return built_in | {"metrics": digest([built_in_source(module) for module in METRICS])}
 
 
 def _replicate(run: Run) -> Identity:
