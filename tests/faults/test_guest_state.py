@@ -224,6 +224,12 @@ def test_a_record_names_the_files_that_no_identity_knows(what: str, invoke: Invo
         assert f"it reached for {tmp_path}/beside." in " ".join(result.err.split()), result.err
 
 
+def test_a_record_names_the_variables_that_no_identity_knows(invoke: Invoke, tmp_path: Path) -> None:
+    plugin = guest(tmp_path, on_import="import os\nos.environ.get('RATE')", on_step="'SHOTS' in os.environ")
+    result = invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS)
+    assert "it asked the environment for RATE, SHOTS, which its identity does not know" in " ".join(result.err.split())
+
+
 def test_an_environment_is_not_all_a_library() -> None:
     """A project's own folder may be one."""
     assert not watched._known(Path(sys.prefix) / "settings.json", [])

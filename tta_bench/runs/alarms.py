@@ -83,8 +83,8 @@ def strangers(backbone: str, known_to: Sequence[str], dataset: str) -> list[str]
     ]
 
 
-def unknown(modules: Sequence[str], files: Sequence[str]) -> list[str]:
-    """Code that ran, and files that it read, of which an edit would go unnoticed."""
+def unknown(modules: Sequence[str], files: Sequence[str], variables: Sequence[str]) -> list[str]:
+    """Code that ran, and what it read, of which an edit would go unnoticed."""
     found = []
     if modules:
         found.append(
@@ -95,6 +95,11 @@ def unknown(modules: Sequence[str], files: Sequence[str]) -> list[str]:
         found.append(
             f"it reached for {_some(files)}, which its identity does not know: an edit there is not noticed, and "
             "needs --force; a file's digest belongs into `digests`"
+        )
+    if variables:
+        found.append(
+            f"it asked the environment for {_some(variables)}, which its identity does not know: another value is not "
+            "noticed, and needs --force; what a number depends on belongs into a hyper-parameter"
         )
     return found
 

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,7 +39,7 @@ from tta_bench.runs.cost import FlopCounter, weigh
 from tta_bench.runs.fingerprint import fingerprint, own_modules
 from tta_bench.runs.remote_prompts import RemotePrompts
 from tta_bench.runs.state import Started, can_be_loaded
-from tta_bench.runs.watched import watch
+from tta_bench.runs.watched import Watch
 from tta_bench.system import loading
 from tta_bench.system.code import author_line, in_words, origin_of, told
 
@@ -101,7 +101,7 @@ def _host(channel: Channel) -> None:
     os.chdir(request["folder"])
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # for as long as the process lives
     _print_to(printed)
-    reached = watch()
+    watch = Watch()
     global_rngs.seed()
     try:
         registry = Registry([Path(file) for file in request["files"]], only=request["only"])
@@ -114,9 +114,9 @@ def _host(channel: Channel) -> None:
     alone = request["alone"]
     channel.send(offers=mine, code=known.code_digest(), forks=not alone and _threads() == 1)
     if alone:
-        Session(channel, registry, printed, reached).serve()
+        Session(channel, registry, printed, watch).serve()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a session
-    _fork_for_each(channel.connection, lambda session: Session(session, registry, printed, reached).serve())
+    _fork_for_each(channel.connection, lambda session: Session(session, registry, printed, watch).serve())
 
 
 def _threads() -> int:
@@ -154,14 +154,8 @@ def _complaint(text: str) -> dict[str, Any]:
 class Session:
     """One method for one run. Every public method but `serve` answers a request of the runner."""
 
-    def __init__(
-        self,
-        channel: Channel,
-        registry: Registry,
-        printed: IO[bytes],
-        reached: Callable[[Collection[str]], list[str]],
-    ) -> None:
-        self._channel, self._registry, self._printed, self._reached = channel, registry, printed, reached
+    def __init__(self, channel: Channel, registry: Registry, printed: IO[bytes], watch: Watch) -> None:
+        self._channel, self._registry, self._printed, self._watch = channel, registry, printed, watch
         self._method: Method
         self._task: Task
         self._number: int | None = None  # of the request that is being answered
@@ -270,7 +264,7 @@ class Session:
     def reached(self) -> dict[str, Any]:
         """What the plugin's code reached for in this process so far, its log and the files it declares left out."""
         declared = [str(getattr(self._method, field)) for field in self._method.digests()]
-        return {"outside": self._reached([*declared, self._log])}
+        return {"outside": self._watch.outside([*declared, self._log]), "variables": self._watch.variables()}
 
     def weigh(self) -> dict[str, Any]:
         return weigh(self._method)._asdict()

@@ -121,6 +121,11 @@ class GuestMethod(Method):
         outside: list[str] = self._session.call("reached")["outside"]
         return outside
 
+    def variables(self) -> list[str]:
+        """What its code asked of the environment."""
+        names: list[str] = self._session.call("reached")["variables"]
+        return names
+
     def state_dict(self) -> State:
         return {"guest": self._session.call("save", timeout=self._patience)["state"]}
 

@@ -246,7 +246,9 @@ class Run:
 
     def _unknown_code(self) -> list[str]:
         method = self.method
-        return alarms.unknown(method.unknown_code, method.reached()) if isinstance(method, GuestMethod) else []
+        if not isinstance(method, GuestMethod):
+            return []
+        return alarms.unknown(method.unknown_code, method.reached(), method.variables())
 
     def _unlike_published(self, value: float) -> list[str]:
         """Of zero-shot CLIP on a complete dataset with trained weights: with anything else there is nothing to say."""

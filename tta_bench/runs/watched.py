@@ -1,41 +1,68 @@
-"""What a guest's process reaches for outside of what it is handed: files, connections, other programs.
+"""What a guest's process reaches for outside of what it is handed: files, connections, programs, the environment.
 
 Python's audit events tell it, and a hook can't be taken away again. They see what goes through Python: a library in C
-that opens a file itself is not seen, and neither is what lies in the Python installation.
+that opens a file itself is not seen, and neither is what lies in the Python installation. There is no such event for
+the environment's variables; those count that the plugin's own code asks for.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import tta_bench
+from tta_bench.system import loading
 from tta_bench.system.described import LIBRARIES
 
+ASKING = ("get", "getenv", "__contains__", "__getitem__")  # of the standard library, before os.environ itself
 FILES = ("open", "sqlite3.connect")
 OTHERS = ("socket.connect", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
 METADATA = (".egg-info", ".dist-info")  # of what is installed: entry points are looked up there
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr")  # libraries look there for processors, time zones, locales
 
 
-def watch() -> Callable[[Collection[str]], list[str]]:
-    """From now on. Returns who tells what was reached for, files that are allowed left out."""
-    files: dict[Path, None] = {}  # in their order, each once
-    others: dict[str, None] = {}
+class Watch:
+    """Of this process, from now on. Everything is kept in its order, each once."""
 
-    def note(event: str, arguments: tuple[Any, ...]) -> None:
+    def __init__(self) -> None:
+        self._files: dict[Path, None] = {}
+        self._others: dict[str, None] = {}
+        self._variables: dict[str, None] = {}
+        sys.addaudithook(self._note)
+        self._watch_environment()
+
+    def outside(self, allowed: Collection[str]) -> list[str]:
+        """What was reached for, files that are allowed left out."""
+        return [*(str(file) for file in list(self._files) if not _known(file, allowed)), *self._others]
+
+    def variables(self) -> list[str]:
+        """What was asked of the environment, whether it was there or not."""
+        return list(self._variables)
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in FILES and isinstance(arguments[0], str | bytes | os.PathLike):
             file = Path(os.fsdecode(arguments[0]))
             if file.exists():  # importing asks for many that are not there
-                files[file.resolve()] = None
+                self._files[file.resolve()] = None
         elif event in OTHERS:
-            others[f"{event} {arguments[1] if event == 'socket.connect' else arguments[0]}"] = None
+            self._others[f"{event} {arguments[1] if event == 'socket.connect' else arguments[0]}"] = None
 
-    sys.addaudithook(note)
-    return lambda allowed: [*(str(file) for file in list(files) if not _known(file, allowed)), *others]
+    def _watch_environment(self) -> None:
+        kind, variables = type(os.environ), self._variables
+        answer = kind.__getitem__
+
+        def noting(environment: Any, name: str) -> str:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and frame.f_code.co_name in ASKING:
+                frame = frame.f_back  # whoever says `get` or `in`
+            if isinstance(name, str) and loading.is_outside_file(frame.f_code.co_filename):
+                variables[name] = None
+            return answer(environment, name)
+
+        kind.__getitem__ = noting  # type: ignore[method-assign]
 
 
 def _known(file: Path, allowed: Collection[str]) -> bool:
