@@ -58,7 +58,7 @@ def test_filter_takes_a_value_or_several(results: Results) -> None:
     assert len(results.filter(seed=0)) == 2  # 0 is a value, None is none
     assert len(results.filter()) == 3
     assert len(results.filter(dataset="cl")) == 0  # a text is one value, not its letters
-    mixed = Results((*results, record("clip", random_weights=True)))
+    mixed = Results((*results, record("clip", random_weights=True, protocol=Identity({"backbone": "untrained"}))))
     assert (len(mixed.filter(untrained=False)), len(mixed.filter(untrained=True))) == (3, 1)
     with pytest.raises(TypeError, match="metod"):
         results.filter(metod="clip")  # type: ignore[call-arg]

@@ -260,8 +260,8 @@ def test_scores_that_do_not_fit_together_cost_no_table(runs: list[RunRecord], mo
 
 
 def test_significance_is_that_of_the_adjusted_p() -> None:
-    assert Delta(1.0, 0.5, 1.5, 0.04).significant
-    assert not Delta(1.0, 0.5, 1.5, 0.06).significant
+    assert Delta(1.0, 0.5, 1.5, 0.04, 1).significant
+    assert not Delta(1.0, 0.5, 1.5, 0.06, 1).significant
     assert NONE.ranks == {}
 
 
@@ -276,9 +276,17 @@ def coded(source: str, created: str, value: float = 50.0, **changes: object) -> 
 def test_of_an_edited_file_the_newest_row_is_shown() -> None:
     old, new = coded("a", "2026-01-01", 50.0), coded("b", "2026-01-02", 60.0)
     elsewhere = coded("a", "2026-01-01", protocol=Identity({"dataset": "other"}))
-    kept, left_out = Selection({}).of([old, new, elsewhere])
-    assert (kept, left_out) == ([new, elsewhere], 1)
-    assert Selection({}, edited=True).of([old, new]) == ([old, new], 0)
+    kept, family, left_out = Selection({}).of([old, new, elsewhere])
+    assert (kept, family, left_out) == ([new, elsewhere], [new, elsewhere], 1)
+    assert Selection({}, edited=True).of([old, new]) == ([old, new], [old, new], 0)
+
+
+def test_rows_that_are_not_shown_stay_in_the_family() -> None:
+    """Who looks at fewer rows must not get smaller p, nor tighter ranks."""
+    runs = [record("clip"), record("tda", tag="tuned"), record("purf"), record("purf", dataset="other")]
+    found = Selection({"method": ["purf"], "dataset": ["toy"]}).of(runs)
+    assert (found.runs, found.family) == ([runs[2]], runs[:3])
+    assert Selection({"tag": ["default"]}).of(runs[:3]).family == runs[:3]
 
 
 def test_filters_by_every_field() -> None:

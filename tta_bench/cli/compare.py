@@ -13,6 +13,7 @@ from tta_bench.cli.found import filtered, find_run, trained_runs
 from tta_bench.cli.options import Results, choice, complain, names
 from tta_bench.errors import UsageError
 from tta_bench.records import RunRecord
+from tta_bench.system.text import counted
 
 BASELINE = "clip"
 FORMATS = ("table", "md", "csv", "json")
@@ -57,7 +58,16 @@ def compare(
     if pair:
         _show_two(_chosen(runs, results, pair[0]), _chosen(runs, results, pair[1]), pair, spaces, format_)
     else:
-        _show_all(runs, None if all_pairs else baseline or BASELINE, spaces, shown, format_)
+        _show_all(_not_edited(runs), None if all_pairs else baseline or BASELINE, spaces, shown, format_)
+
+
+def _not_edited(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    from tta_bench.report.selection import without_edited
+
+    kept = without_edited(runs)
+    if len(kept) < len(runs):
+        complain(f"{counted(len(runs) - len(kept), 'run')} by code that was edited since left out (#CONFIG names one)")
+    return kept
 
 
 def _show_all(
@@ -136,6 +146,7 @@ def _chosen(runs: Sequence[RunRecord], results: Path | None, name: str) -> list[
     of_method = [run for run in runs if run.method == name]
     if not of_method:
         return [find_run(results, name)]
+    of_method = _not_edited(of_method)
     configs = {run.config.digest: run for run in of_method}
     if len({tuple(run.changes.items()) for run in configs.values()}) > 1:
         kinds = ", ".join(f"#{d[:6]} ({_changes(run)})" for d, run in configs.items())

@@ -84,9 +84,9 @@ def leaderboard(
         "order": order,
     }
     asked = {name: names(values, f"--{name}") for name, values in options.items() if values}
-    runs, left_out = Selection(asked, latest, all_).of(_trained(_loaded(results), random_weights))
-    if left_out:
-        complain(f"{counted(left_out, 'run')} by code that was edited since left out (--all)")
+    runs, family, edited = Selection(asked, latest, all_).of(_trained(_loaded(results), random_weights))
+    if edited:
+        complain(f"{counted(edited, 'run')} by code that was edited since left out (--all)")
     if not runs:
         raise no_runs(results)
     chosen = tuple(names(metric, "--metric")) if metric else ()
@@ -94,7 +94,7 @@ def leaderboard(
     opening = None
     if format_ == "html":
         opening = Opening.asked(runs, replace(wanted, metrics=chosen, baseline=baseline or ""), fast)
-    board = Leaderboard(runs, wanted, fast, columns, Terminal(), opening)
+    board = Leaderboard(runs, wanted, fast, columns, Terminal(), opening, family)
     if output is None:
         _print(board, format_)
     else:

@@ -13,7 +13,7 @@ from tta_bench.cli.options import DataPaths, DataRoot, PluginFiles, Results, cho
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.records import RunRecord
 from tta_bench.system import paths
-from tta_bench.system.text import visible
+from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,6 +73,7 @@ def plot(
 
 def _of_runs(kind: str, wanted: list[str], filters: dict[str, list[str] | None], results: Path | None) -> Figure:
     from tta_bench.report.figures import KINDS as drawers
+    from tta_bench.report.selection import without_edited
 
     found, problems = records.load_all(results or paths.runs())
     for problem in problems:
@@ -84,6 +85,10 @@ def _of_runs(kind: str, wanted: list[str], filters: dict[str, list[str] | None],
         if values:
             chosen = names(values, f"--{field}")
             found = [one for one in found if getattr(one, field) in chosen]
+    if not wanted and len(recent := without_edited(found)) < len(found):
+        edited = counted(len(found) - len(recent), "run")
+        complain(f"{edited} by code that was edited since left out: name runs to see them")
+        found = recent
     return drawers[kind](found)
 
 

@@ -15,7 +15,7 @@ from tta_bench.records.record import (
     load_scores,
     run_id,
 )
-from tta_bench.records.results import Results
+from tta_bench.records.results import Results, one_of_each
 
 __all__ = [
     "CODE_PARTS",
@@ -33,6 +33,7 @@ __all__ = [
     "load_diagnostics",
     "load_in_dataset_order",
     "load_scores",
+    "one_of_each",
     "run_id",
     "save",
 ]

@@ -30,7 +30,8 @@ class Results(Sequence[RunRecord]):
     def __init__(
         self, runs: Iterable[RunRecord] = (), problems: Iterable[str] = (), failures: Iterable[str] = ()
     ) -> None:
-        for name, values in (("runs", runs), ("problems", problems), ("failures", failures)):
+        kept, doubled = _sound(list(runs))
+        for name, values in (("runs", kept), ("problems", [*problems, *doubled]), ("failures", failures)):
             object.__setattr__(self, name, tuple(values))  # a caller's list may go on to change
 
     def __len__(self) -> int:
@@ -160,6 +161,22 @@ class Results(Sequence[RunRecord]):
         parts += [counted(len(self.problems), "unreadable record")] if self.problems else []
         parts += [counted(len(self.failures), "failure")] if self.failures else []
         return f"Results({'; '.join(parts)})"
+
+
+def one_of_each(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Each run once, the first of those with one name."""
+    found: dict[str, RunRecord] = {}
+    for run in runs:
+        found.setdefault(run.run_id, run)
+    return list(found.values())
+
+
+def _sound(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[str]]:
+    """Each run once; of two that say they are one run and have other numbers neither, and a line."""
+    first = {run.run_id: run for run in one_of_each(runs)}
+    odd = dict.fromkeys(run.run_id for run in runs if run.metrics != first[run.run_id].metrics)
+    lines = [f"{name}: two records of one run with other numbers, so neither is shown" for name in odd]
+    return [run for name, run in first.items() if name not in odd], lines
 
 
 def _several(value: Any) -> Collection[Any]:

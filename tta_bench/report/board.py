@@ -23,7 +23,7 @@ from tta_bench.report.cells import Board as Board
 from tta_bench.report.cells import Cell as Cell
 from tta_bench.report.cells import Column as Column
 from tta_bench.report.cells import Row as Row
-from tta_bench.report.frame import HEADINGS, SCORES, SPEED
+from tta_bench.report.frame import HEADINGS, LESS_IS_BETTER, SCORES, SPEED
 from tta_bench.report.standings import Key, Standings
 from tta_bench.report.story import sentence
 
@@ -128,7 +128,8 @@ def _in_order(rows: Sequence[Row], columns: Sequence[Column], cells: Cells, want
 
     def place(row: Row) -> tuple[bool, float, str]:
         cell = cells.get((row, main, heading))
-        return cell is None, 0.0 if cell is None else -cell.mean, row.name
+        sign = 1 if heading in LESS_IS_BETTER else -1
+        return cell is None, 0.0 if cell is None else sign * cell.mean, row.name
 
     return sorted(rows, key=place)
 
@@ -163,21 +164,23 @@ def _rows(frame: pd.DataFrame) -> dict[Any, Row]:
 
 
 def _columns(frame: pd.DataFrame) -> dict[Any, Column]:
-    """The dataset, how much of it was seen where that is not all, the order where it is no shuffle, and the protocol's
-    digest where that does not do."""
+    """The dataset, how much of it was seen where that is not all, the order where it is no shuffle, rules that are not
+    the usual ones, and the protocol's digest where that does not do."""
     keys = _distinct(frame, COLUMN)
     # The same protocol is the same dataset: one record that knows its size speaks for those that don't.
     told = frame.dropna(subset=["dataset_size"]).groupby(COLUMN)["dataset_size"].max().to_dict()
     sizes = [int(told[key]) if key in told else None for key in keys]
-    marks = [_mark(n, size, stream) for (_, _, n, stream), size in zip(keys, sizes, strict=True)]
+    rules = frame.groupby(COLUMN)["rules"].first().to_dict()
+    marks = [_mark(key[2], size, key[3], rules[key]) for key, size in zip(keys, sizes, strict=True)]
     names = [f"{dataset} ({mark})" if mark else dataset for (dataset, *_), mark in zip(keys, marks, strict=True)]
     names = _told_apart(names, [protocol for _, protocol, *_ in keys])
     found = zip(keys, names, sizes, strict=True)
-    return {key: Column(name, key[0], key[1], key[2], size, key[3]) for key, name, size in found}
+    return {key: Column(name, key[0], key[1], key[2], size, key[3], rules[key]) for key, name, size in found}
 
 
-def _mark(n: int, size: int | None, stream: str) -> str:
-    return ", ".join(part for part in (images(n, size), "" if stream == SHUFFLED else f"order {stream}") if part)
+def _mark(n: int, size: int | None, stream: str, rules: str) -> str:
+    parts = (images(n, size), "" if stream == SHUFFLED else f"order {stream}", rules)
+    return ", ".join(part for part in parts if part)
 
 
 def _told_apart(names: Sequence[str], digests: Sequence[str]) -> list[str]:
@@ -214,6 +217,8 @@ def _average(columns: Sequence[Column]) -> tuple[Column | None, list[Column], li
         return None, [], ["No average: it takes two complete datasets."]
     if len({column.dataset for column in complete}) < len(complete):
         return None, [], ["No average: a dataset that stands there under two protocols would count twice."]
+    if len({column.rules for column in complete}) > 1:
+        return None, [], ["No average: the columns follow different rules."]
     everything = len(complete) == len(columns)
     name = AVERAGE if everything else f"{AVERAGE} of {len(complete)}"
     names = ", ".join(column.name for column in complete)

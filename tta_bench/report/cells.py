@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from tta_bench.features.orders import SHUFFLED
-from tta_bench.report.frame import HEADINGS, SPEED
+from tta_bench.report.frame import HEADINGS, LESS_IS_BETTER, SPEED
 from tta_bench.report.standings import NONE, Standings
 
 RANK, INTERVAL = "rank", "95 %"  # kinds of number that come from statistics, beside those that are metrics
 UNTRAINED = "untrained: the numbers mean nothing"
 MIXED = "†"  # on a number of another protocol than the rest of its column
+
+
+def best_of(kind: str) -> Callable[..., Any]:
+    """`max`, or `min` of what is an error."""
+    return min if kind in LESS_IS_BETTER else max
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Column:
     n: int
     size: int | None  # images of the complete dataset; None: no record says
     stream: str = SHUFFLED  # the kind of order: a mean over shuffles and sorted streams would be of neither
+    rules: str = ""  # in what the protocol departs from the usual ones
 
     @property
     def complete(self) -> bool:
@@ -121,7 +128,7 @@ class Board:
         value = self._rankable(row, column, kind)
         if value is None:
             return False
-        return any(len(values) > 1 and value == max(values) for values in self._rivals(row, column, kind))
+        return any(len(values) > 1 and value == best_of(kind)(values) for values in self._rivals(row, column, kind))
 
     def is_close(self, row: Row, column: Column, kind: str) -> bool:
         """Not the best of its setting (of all rows, if it is the only one of that), and not significantly below it."""
@@ -129,7 +136,7 @@ class Board:
             return False
         alike = [other for other in self._values[column, kind] if other.setting == row.setting]
         rivals = alike if len(alike) > 1 else self._values[column, kind]
-        best = max(rivals, key=lambda other: self.cells[other, column, kind].mean)
+        best = best_of(kind)(rivals, key=lambda other: self.cells[other, column, kind].mean)
         return self._standings(column, kind).told_apart(row.config, best.config) is False
 
     def _rankable(self, row: Row, column: Column, kind: str) -> float | None:

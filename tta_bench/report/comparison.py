@@ -86,6 +86,9 @@ class ProtocolStatistics:
         self._class_names = [str(name) for name in runs[0].protocol.parts.get("class_names", runs[0].per_class_ap)]
         for run in runs:
             done(1)
+            if run.n < 2:
+                self.notes.append(f"left out: {run.run_id}: one image can't be resampled")
+                continue
             try:
                 found = resampled(run, metric, resamples)
             except BadData as error:  # one lost file must not take the table with it

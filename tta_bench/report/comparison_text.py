@@ -97,11 +97,9 @@ def sentence(rows: Sequence[Row]) -> str:
     better = sum(_number(row["delta"]) > 0 for row in sure)
     unsure = len(rows) - len(sure)
     told = f"{better} better, {len(sure) - better} worse, {unsure} that can't be told apart from it"
-    least = min(_number(row["detectable"]) for row in rows)
-    return (
-        f"Of {len(rows)} set against {rows[0]['baseline']}: {told} (adjusted p < {LEVEL:g}). "
-        f"No difference below {least:.2f} could be expected to show."
-    )
+    detectable = [value for row in rows if (value := _number(row["detectable"])) > 0]  # 0 of two that are the same
+    least = f" No difference below {min(detectable):.2f} could be expected to show." if detectable else ""
+    return f"Of {len(rows)} set against {rows[0]['baseline']}: {told} (adjusted p < {LEVEL:g}).{least}"
 
 
 def _of_one(row: Row, sure: bool) -> str:

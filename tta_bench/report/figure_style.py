@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
@@ -135,8 +136,12 @@ def name_of(run: RunRecord) -> str:
 
 
 def by_row(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """Runs that differ in seed and order only, under the name of their row."""
+    """Runs that differ in seed and order only, under the name of their row; the digest tells apart what names don't."""
     rows: dict[str, list[RunRecord]] = {}
     for run in runs:
-        rows.setdefault(name_of(run), []).append(run)
-    return rows
+        rows.setdefault(run.config.digest, []).append(run)
+    names = Counter(name_of(those[0]) for those in rows.values())
+    return {
+        f"{name} #{config[:6]}" if names[name := name_of(those[0])] > 1 else name: those
+        for config, those in rows.items()
+    }

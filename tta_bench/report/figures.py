@@ -113,6 +113,11 @@ def sweep(runs: Sequence[RunRecord]) -> Figure:
     found = {
         tuple(configs[c].hyper_parameters[k] for k in varied): cell.estimate for c, cell in statistics.cells().items()
     }
+    if len(found) < len(configs):
+        raise UsageError(
+            f"a sweep is of runs that differ in {', '.join(map(visible, varied))} alone, and some of these differ in "
+            "views, presets or code as well: name runs"
+        )
     with drawn(2.4) as (figure, (axes,)):
         headed(figure, f"{visible(group[0].method)}: {title(group[0])}")
         axes.set_xlabel(visible(varied[0]))
@@ -244,6 +249,9 @@ def agreement(runs: Sequence[RunRecord]) -> Figure:
     for key, those in rows.items():
         cell = published.find(*key)
         if cell is not None:
+            if len({(run.protocol.digest, run.config.digest, kind_of(run.order)) for run in those}) > 1:
+                named = visible(f"{key[2]} on {key[3]} with {key[0]}")
+                raise UsageError(f"{named} was run under several protocols, orders or configurations: name runs")
             pairs.setdefault(key[-1], []).append((cell.value, float(np.mean([run.metrics["mAP"] for run in those]))))
     if not pairs:
         raise UsageError("no paper prints a number for these runs (`ttabench published` lists what there is)")

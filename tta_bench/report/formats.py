@@ -10,6 +10,7 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,7 @@ STATISTICS = {
     "high": "float64",
     "baseline": "object",
     **dict.fromkeys(("delta", "delta_low", "delta_high", "delta_p"), "float64"),
+    "delta_runs": "Int64",  # of the same seed and order, that the difference rests on
 }
 
 
@@ -82,7 +84,7 @@ def with_statistics(frame: pd.DataFrame, made: Sequence[Board]) -> pd.DataFrame:
                     best = board.is_best(row, column, heading)
                     mark = "best" if best else "close" if board.is_close(row, column, heading) else ""
                     delta = found.deltas.get(row.config)
-                    gain = (board.baseline, delta.value, delta.low, delta.high, delta.p_adjusted) if delta else ("",)
+                    gain = (board.baseline, *astuple(delta)) if delta else ("",)
                     values = (board.main, *found.ranks[row.config], mark, *found.intervals[row.config], *gain)
                     said[row.config, column.protocol, column.stream] = dict(zip(STATISTICS, values, strict=False))
     keys = zip(frame["config"], frame["protocol"], frame["order"].map(kind_of), strict=True)

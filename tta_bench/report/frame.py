@@ -6,19 +6,28 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tta_bench.records import CODE_PARTS, RunRecord
+from tta_bench.metrics import AP_CONVENTIONS
+from tta_bench.records import CODE_PARTS, RunRecord, one_of_each
 from tta_bench.system.files import digest
 
 SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}  # metric -> its heading in tables
 SPEED = "images_per_s"
 HEADINGS = {**SCORES, SPEED: "img/s"}  # other metrics are headed by their names
+LESS_IS_BETTER = ("ECE",)
+USUAL = {  # rules of a protocol that need no word
+    "average_precision": AP_CONVENTIONS["threshold"],
+    "empty_classes": "skip",
+    "precision": "fp32",
+    "features": "float16",
+}
+SAYS_NOTHING = (None, "as packed", "as loaded")  # of an old record, a pack, an instance
 SHOWN_DIGITS = 12  # of an identity's digest
 VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
 AFTER = (
     *(SPEED, "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code"),
-    *("setting", "status", "verified", "state_bytes"),
+    *("setting", "status", "verified", "state_bytes", "rules", "notes"),
 )
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
@@ -28,7 +37,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
 
     A run that is handed in twice is one run: a copy is no replicate.
     """
-    runs = list({run.run_id: run for run in reversed(runs)}.values())[::-1]
+    runs = one_of_each(runs)
     others = [name for name in dict.fromkeys(n for run in runs for n in run.metrics) if name not in (*BEFORE, *AFTER)]
     rows = [
         {
@@ -54,6 +63,8 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "status": run.status,
             "verified": run.verified,
             "state_bytes": run.counts.get("state_bytes"),
+            "rules": _rules(run),
+            "notes": " | ".join(run.notes),
         }
         for run in runs
     ]
@@ -63,6 +74,18 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
     # None would turn the column into floats, and a count of 5000.0 images looks odd in a csv.
     frame = frame.astype({**numbers, "dataset_size": "Int64", "state_bytes": "Int64", "untrained": "bool"})
     return frame.sort_values(ORDER, ignore_index=True)
+
+
+def _rules(run: RunRecord) -> str:
+    """In what a protocol departs from the usual rules, beside images, labels and texts."""
+    found = {name: run.protocol.parts.get(name) for name in USUAL}
+    words = {
+        "average_precision": str(found["average_precision"]).rpartition("; ")[2],
+        "empty_classes": f"classes without positives {found['empty_classes']}",
+        "precision": f"{found['precision']}",
+        "features": f"features {found['features']}",
+    }
+    return ", ".join(words[name] for name in USUAL if found[name] not in (USUAL[name], *SAYS_NOTHING))
 
 
 def _code(run: RunRecord) -> str:

@@ -20,7 +20,7 @@ from tta_bench.report.cells import INTERVAL, RANK, UNTRAINED
 from tta_bench.report.comparison import BASELINES
 from tta_bench.report.frame import HEADINGS
 from tta_bench.report.latex_text import latex, shown
-from tta_bench.report.notes import SPREAD, UNMATCHED, legend
+from tta_bench.report.notes import SPREAD, legend
 from tta_bench.report.standings import Key, Standings
 from tta_bench.system.text import visible
 
@@ -92,7 +92,7 @@ def _table(board: Board, style: LatexStyle) -> str:
     for i, fields in enumerate(parts):
         lines += [r"\par\medskip"] if i else []
         lines += _tabular(board, fields, detail, style)
-    return "\n".join([*lines, rf"\end{{{environment}}}", f"% {_comment(' '.join(board.notes))}"])
+    return "\n".join([*lines, rf"\end{{{environment}}}"])
 
 
 def _fitted(board: Board, style: LatexStyle) -> tuple[list[list[Field]], _Detail]:
@@ -273,7 +273,7 @@ def _caption(board: Board, detail: _Detail, style: LatexStyle) -> str:
     for method in (*BASELINES, board.baseline):
         marks = re.sub(rf"\b{re.escape(method)}\b", lambda found: style.title("methods", found[0]), marks)
     said.append(marks)
-    said += [note for note in board.notes if "per cell" in note or "average" in note.lower() or UNMATCHED in note]
+    said += board.notes
     if board.tested:
         said.append("Intervals and p are from 1,000 resamples of the images.")
     return latex(" ".join(said))

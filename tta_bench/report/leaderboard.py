@@ -34,9 +34,10 @@ class Leaderboard:
     columns: str = "wide"  # LaTeX: wide, or narrow for one of two columns
     reporter: Reporter | None = None  # hears how far statistics are
     opening: Opening | None = None  # of a page
+    family: Sequence[RunRecord] | None = None  # what statistics are made over; the runs by default
 
     def __post_init__(self) -> None:
-        methods, baseline = {run.method for run in self.runs}, self.wanted.baseline
+        methods, baseline = {run.method for run in self._tested}, self.wanted.baseline
         if baseline != Wanted.baseline and baseline not in methods:  # that by default need not have been run
             raise UnknownName("baseline", baseline, methods, "No run of it is among these.")
 
@@ -50,7 +51,7 @@ class Leaderboard:
         if format_ == "html":  # where readers choose metric, order and baseline themselves
             from tta_bench.report.page import page
 
-            return page(self.runs, opening=self.opening, reporter=self.reporter)
+            return page(self.runs, opening=self.opening, reporter=self.reporter, family=self.family)
         style = LatexStyle(self.columns, _titles()) if format_ == "latex" else None
         return render(self._frame, format_, width, self.wanted, self._standings, style)
 
@@ -63,7 +64,12 @@ class Leaderboard:
         if self.fast:
             return {}
         metrics = dict.fromkeys((self.wanted.sort, *self.wanted.metrics))
-        return standings(self.runs, metrics, self.wanted.baseline, self.reporter or Silent())
+        return standings(self._tested, metrics, self.wanted.baseline, self.reporter or Silent())
+
+    @property
+    def _tested(self) -> Sequence[RunRecord]:
+        """Looking at fewer rows must not make any of them more certain."""
+        return self.runs if self.family is None else self.family
 
 
 def metrics_of(format_: str, asked: Sequence[str]) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def notes(frame: pd.DataFrame) -> list[str]:
     for label, states in frame.groupby("label")["code"].nunique().items():
         if states > 1:
             said.append(f"{label}: {states} rows by other code, told apart by the digest of their config.")
-    said += _mixed_versions(frame) + _unmatched(frame)
+    said += _mixed_versions(frame) + _unmatched(frame) + _warned(frame)
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:
         said.append(f"Hyper-parameters are the defaults except where the row says otherwise ({', '.join(tags)}).")
@@ -97,6 +97,12 @@ def _unmatched(frame: pd.DataFrame) -> list[str]:
     named = {words: sorted(set(frame.loc[frame["status"] == status, "label"])) for status, words in STATUS.items()}
     said = [f"{', '.join(labels)} ({words})" for words, labels in named.items() if labels]
     return [f"{UNMATCHED}: {'; '.join(said)}."] if said else []
+
+
+def _warned(frame: pd.DataFrame) -> list[str]:
+    """Rows of which some run has something to say that makes its number suspect."""
+    labels = sorted(set(frame.loc[frame["notes"] != "", "label"]))
+    return [f"Recorded with a warning, which `ttabench show RUN` repeats: {', '.join(labels)}."] if labels else []
 
 
 def mixed(columns: Sequence[Column]) -> list[str]:
@@ -129,6 +135,12 @@ def statistics(board: Board) -> list[str]:
     ]
     if without:
         said.append(f"No statistics for {', '.join(without)}: they are made for {', '.join(SPACES)}.")
+    everyone = {config for standings in board.standings.values() for config in standings.intervals}
+    hidden = len(everyone - {row.config for row in board.rows})
+    if hidden:
+        said.append(f"Ranks and p are among {len(everyone)} rows, {hidden} of which are not shown.")
+    if any(standings.partial for standings in board.standings.values()):
+        said.append("Rows have other seeds or orders: differences, p and ranks rest on those that two rows share.")
     lonely = not any(s.deltas for s in board.standings.values()) and board.baseline
     if lonely and any(row.method not in BASELINES for row in board.rows):
         said.append(f"No differences: no run of {board.baseline} with the same images, seeds and order.")

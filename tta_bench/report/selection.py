@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tta_bench.errors import UnknownName
 from tta_bench.features.orders import kind_of
@@ -22,6 +23,15 @@ FIELDS: Mapping[str, Callable[[RunRecord], Collection[str]]] = {  # filter -> th
 }
 
 
+ROWS = {"method", "tag"}  # filters that leave rows out, and not columns: who looks at fewer tests as many
+
+
+class Selected(NamedTuple):
+    runs: list[RunRecord]
+    family: list[RunRecord]  # with the rows that are left out: what statistics are made over
+    edited: int  # runs left out because their code was edited since
+
+
 @dataclass(frozen=True)
 class Selection:
     """Filters by name, and what to do with runs that a later one has replaced."""
@@ -30,15 +40,23 @@ class Selection:
     latest: bool = False  # of runs alike in name, only the last
     edited: bool = False  # runs by code that was edited since, too
 
-    def of(self, runs: Sequence[RunRecord]) -> tuple[list[RunRecord], int]:
-        """The runs, and how many were left out because their code was edited since."""
+    def of(self, runs: Sequence[RunRecord]) -> Selected:
         found = list(runs)
         for field, values in self.fields.items():
-            found = _filtered(found, field, values)
+            if field not in ROWS:
+                found = _filtered(found, field, values)
         if self.latest:
             found = _last_of_each(found, _names, lambda run: run.run_id)
-        kept = found if self.edited else _last_of_each(found, _apart_from_code, lambda run: run.config.digest)
-        return kept, len(found) - len(kept)
+        family = shown = found if self.edited else without_edited(found)
+        before = found
+        for field in sorted(ROWS & self.fields.keys()):
+            before, shown = (_filtered(those, field, self.fields[field]) for those in (before, shown))
+        return Selected(shown, family, len(before) - len(shown))
+
+
+def without_edited(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Of configurations that differ only in code, the runs of the last."""
+    return _last_of_each(runs, _apart_from_code, lambda run: run.config.digest)
 
 
 def _filtered(runs: Sequence[RunRecord], field: str, values: Sequence[str]) -> list[RunRecord]:

@@ -21,7 +21,7 @@ from tta_bench.report.comparison import BASELINES, Pair, ProtocolStatistics, by_
 from tta_bench.report.frame import SHOWN_DIGITS
 from tta_bench.system.progress import Advance, Reporter, Silent
 
-VERSION = 1  # raised whenever the same scores would give other numbers, or they are kept in another form
+VERSION = 2  # raised whenever the same scores would give other numbers, or they are kept in another form
 Key = tuple[str, str, str]  # protocol, kind of order and metric
 
 
@@ -33,6 +33,7 @@ class Delta:
     low: float
     high: float
     p_adjusted: float
+    replicates: int  # that both have
 
     @property
     def significant(self) -> bool:
@@ -46,12 +47,17 @@ class Standings:
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     pairs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # the lower -> the higher -> adjusted p
     deltas: Mapping[str, Delta] = field(default_factory=dict)
+    partial: Mapping[str, Sequence[str]] = field(default_factory=dict)  # pairs of which one has seeds the other lacks
     notes: Sequence[str] = ()
 
     def told_apart(self, config: str, other: str) -> bool | None:
         """None: they were not compared."""
         p = self.pairs.get(config, {}).get(other, self.pairs.get(other, {}).get(config))
         return None if p is None else p < LEVEL
+
+    def on_equal_terms(self, config: str, other: str) -> bool:
+        """Whether the two have the same seeds and orders, so that their means may be compared."""
+        return other not in self.partial.get(config, ()) and config not in self.partial.get(other, ())
 
     @cached_property
     def ranks(self) -> dict[str, tuple[int, int]]:
@@ -124,13 +130,18 @@ def _compared(statistics: ProtocolStatistics, baseline: str) -> Standings:
     pairs: dict[str, dict[str, float]] = {}
     # What is said about a baseline has one p wherever it is said: that of the family that the difference is shown with.
     families = [pair for name in dict.fromkeys((*BASELINES, baseline)) for pair in statistics.against(name)]
+    cells = statistics.cells()
+    partial: dict[str, list[str]] = {}
     for pair in [*statistics.all_pairs(), *families]:
         lower, higher = (pair.config, pair.baseline) if pair.estimate.value < 0 else (pair.baseline, pair.config)
         pairs.setdefault(_short(lower), {})[_short(higher)] = pair.p_adjusted
+        if pair.replicates < max(cells[lower].replicates, cells[higher].replicates):
+            partial.setdefault(_short(lower), []).append(_short(higher))
     return Standings(
-        {_short(config): (cell.estimate.low, cell.estimate.high) for config, cell in statistics.cells().items()},
+        {_short(config): (cell.estimate.low, cell.estimate.high) for config, cell in cells.items()},
         pairs,
         _deltas(statistics.against(baseline), statistics.runs),
+        {lower: sorted(set(others)) for lower, others in partial.items()},
         tuple(statistics.notes),
     )
 
@@ -142,8 +153,8 @@ def _deltas(pairs: Sequence[Pair], runs: Mapping[str, RunRecord]) -> dict[str, D
         return {}
     chosen = max(facing, key=lambda config: (not runs[config].changes, runs[config].created))
     return {
-        _short(pair.config): Delta(pair.estimate.value, pair.estimate.low, pair.estimate.high, pair.p_adjusted)
-        for pair in pairs
+        _short(pair.config): Delta(e.value, e.low, e.high, pair.p_adjusted, pair.replicates)
+        for pair, e in ((pair, pair.estimate) for pair in pairs)
         if pair.baseline == chosen
     }
 
@@ -156,6 +167,6 @@ def _parsed(content: Any) -> Standings | None:
     try:
         intervals = {config: (float(low), float(high)) for config, (low, high) in content["intervals"].items()}
         deltas = {config: Delta(**delta) for config, delta in content["deltas"].items()}
-        return Standings(intervals, content["pairs"], deltas)
+        return Standings(intervals, content["pairs"], deltas, content["partial"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

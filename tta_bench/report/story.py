@@ -64,10 +64,16 @@ def _leader(board: Board, column: Column, heading: str) -> str:
     (best, leader), (next_best, second) = ranked[:2]
     if f"{best:.2f}" == f"{next_best:.2f}":
         return f"{_named(board, leader)} and {_named(board, second)} are equal in {heading} with {best:.2f}"
-    apart = board.standings.get((column, heading), NONE).told_apart(second.config, leader.config)
-    said = {True: ", significantly", False: ", not significantly", None: ""}[apart]
-    gap = f"{best - next_best:.2f} above {_named(board, second)}{said}"
+    gap = f"{best - next_best:.2f} above {_named(board, second)}{_how_sure(board, column, heading, second, leader)}"
     return f"{_named(board, leader)}{LEADS}in {heading} with {best:.2f}, {gap}"
+
+
+def _how_sure(board: Board, column: Column, heading: str, lower: Row, higher: Row) -> str:
+    standings = board.standings.get((column, heading), NONE)
+    apart = standings.told_apart(lower.config, higher.config)
+    if apart is not None and not standings.on_equal_terms(lower.config, higher.config):
+        return ", but over other seeds or orders"  # the gap is between these means, and p is not
+    return {True: ", significantly", False: ", not significantly", None: ""}[apart]
 
 
 def _beaten(board: Board, column: Column, heading: str) -> str:
@@ -81,8 +87,7 @@ def _beaten(board: Board, column: Column, heading: str) -> str:
     for mean, row in ranked:
         if row.method not in BASELINES:
             continue
-        apart = board.standings.get((column, heading), NONE).told_apart(row.config, leader.config)
-        how = {True: ", significantly", False: ", not significantly", None: ""}[apart]
+        how = _how_sure(board, column, heading, row, leader)
         how = f" by {leader.name} ({best - mean:.2f}{how})" if mean < best else ""
         said.append(f"{row.name} is {'beaten' if mean < best else 'not beaten'}{how}")
     return f"of the training-free baselines {' and '.join(said)} in {heading}" if said else ""
@@ -95,19 +100,26 @@ def _leaders(board: Board, columns: list[Column], heading: str) -> str:
     """Who leads in how many columns, and by how much."""
     wins: dict[Row, int] = {}
     gaps: list[float] = []
-    significant = 0
+    significant = equal = 0
     for column in columns:
         ranked = _ranked(board, column, heading)
         if len(ranked) > 1:
             (best, leader), (next_best, second) = ranked[:2]
-            apart = board.standings.get((column, heading), NONE).told_apart(second.config, leader.config)
-            wins[leader] = wins.get(leader, 0) + 1
+            standings = board.standings.get((column, heading), NONE)
+            apart = standings.told_apart(second.config, leader.config)
             gaps.append(best - next_best)
-            significant += apart is True
-    if not wins:
+            if f"{best:.2f}" == f"{next_best:.2f}":
+                equal += 1
+                continue
+            wins[leader] = wins.get(leader, 0) + 1
+            significant += apart is True and standings.on_equal_terms(second.config, leader.config)
+    if not gaps:
         return ""
+    if not wins:
+        return f"in {heading} the best are equal in all {counted(len(gaps), 'column')}"
     most_first = sorted(wins.items(), key=lambda win: (-win[1], win[0].name))
     who = ", ".join(f"{_named(board, row)} in {count}" for row, count in most_first)
+    who += f", nobody in {equal}" if equal else ""
     by = f"{min(gaps):.2f}" if len(gaps) == 1 else f"{min(gaps):.2f} to {max(gaps):.2f}"
     said = f", {significant} of {len(gaps)} significantly" if board.tested else ""
     return f"{heading} is led by {who} of {counted(len(gaps), 'column')}, by {by}{said}"

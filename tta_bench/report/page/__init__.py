@@ -37,12 +37,14 @@ def page(
     memory: Memory | None = None,
     opening: Opening | None = None,
     reporter: Reporter | None = None,
+    family: Sequence[RunRecord] | None = None,
 ) -> str:
     """The complete page. With a mark it asks the server that it came from whether that is still the runs'; a memory
-    saves what the last page took to work out."""
+    saves what the last page took to work out; statistics are made over the `family`, of which the runs may be a part.
+    """
     memory, opening = memory or Memory(), opening or Opening()
     wanted = Wanted(baseline=opening.baseline) if opening.baseline else None
-    found = page_boards(runs, memory, wanted, opening.fast, reporter)
+    found = page_boards(runs, memory, wanted, opening.fast, reporter, family)
     style, script = asset("style.css"), _script()
     policy = [
         "default-src 'none'",

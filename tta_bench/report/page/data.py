@@ -14,10 +14,10 @@ from functools import cache, cached_property, partial
 from typing import Any
 
 from tta_bench.features.orders import kind_of
-from tta_bench.records import RunRecord
+from tta_bench.records import RunRecord, one_of_each
 from tta_bench.report.board import Board, Column, Row, Wanted, boards
 from tta_bench.report.comparison import ProtocolStatistics, by_protocol
-from tta_bench.report.frame import SCORES, SHOWN_DIGITS, long_form
+from tta_bench.report.frame import LESS_IS_BETTER, SCORES, SHOWN_DIGITS, long_form
 from tta_bench.report.page.memory import Memory, written
 from tta_bench.report.page.packing import packed, points
 from tta_bench.report.page.provenance import Shared, provenance, texts
@@ -71,13 +71,14 @@ def page_boards(
     wanted: Wanted | None = None,
     fast: bool = False,
     reporter: Reporter | None = None,
+    family: Sequence[RunRecord] | None = None,
 ) -> list[PageBoard]:
-    """The boards of the leaderboard; each run once. `fast`: without statistics."""
-    unique = list({run.run_id: run for run in runs}.values())
+    """The boards of the leaderboard; each run once. `fast`: without statistics; they are made over the `family`."""
+    unique = one_of_each(runs)
     if not unique:
         return []
     wanted = wanted or Wanted()
-    at_hand = [] if fast else [run for run in unique if run.folder is not None]
+    at_hand = [] if fast else [run for run in one_of_each(family or unique) if run.folder is not None]
     asked = [(group, metric) for group in by_protocol(at_hand) for metric in SCORES]
     found: dict[Key, Standings] = {}
     columns: dict[Key, ColumnStatistics] = {}
@@ -172,7 +173,7 @@ def _row(page: PageBoard, row: Row, shared: Shared) -> dict[str, Any]:
     }
 
 
-def _metric(page: PageBoard, name: str) -> dict[str, list[Any]]:
+def _metric(page: PageBoard, name: str) -> dict[str, Any]:
     """Mean and standard deviation over replicates; in the three score spaces also the interval."""
     board = page.board
     means: list[float | None] = []
@@ -183,7 +184,9 @@ def _metric(page: PageBoard, name: str) -> dict[str, list[Any]]:
             average = board.cells.get((row, column, SCORES.get(name, ""))) if not column.protocol else None
             means.append(_rounded(average.mean if average else statistics.fmean(values) if values else None))
             deviations.append(_rounded(statistics.stdev(values) if len(values) > 1 else None))
-    found: dict[str, list[Any]] = {"mean": means, "sd": deviations}
+    found: dict[str, Any] = {"mean": means, "sd": deviations}
+    if name in LESS_IS_BETTER:
+        found["less"] = True
     if name in SCORES:
         places = [(row, column) for row in board.rows for column in board.columns]
         intervals = [page.estimate(row, column, name) or (None, None) for row, column in places]

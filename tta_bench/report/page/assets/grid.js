@@ -37,9 +37,9 @@ function deltaFacts(board, state, row, column, baseline) {
   return { value: value - other, text: signed(value - other), about: `Δ ${signed(value - other)}; no interval: ${why}` };
 }
 
-function bestOf(facts) {
+function bestOf(facts, less) {
   const values = facts.map((f) => f.value).filter((v) => v !== null).map((v) => Number(v.toFixed(2)));
-  return values.length > 1 ? Math.max(...values) : null;
+  return values.length > 1 ? (less ? Math.min : Math.max)(...values) : null;
 }
 
 // The table on screen: rows in order, each with the facts of its cells.
@@ -48,7 +48,8 @@ function tableOf(board, state) {
   const baseline = board.rows.findIndex((row) => row.name === state.baseline), against = baseline < 0 ? null : baseline;
   const factsOf = (row) => board.columns.map((_, column) => cellFacts(board, state, row.number, column, against));
   const facts = new Map(kept.map((row) => [row.number, factsOf(row)]));
-  const sort = parseSort(state.sort || "-" + board.columns[0].name);
+  const less = Boolean(board.metrics[state.metric].less); // an error: the smallest is the best
+  const sort = parseSort(state.sort || (less ? "" : "-") + board.columns[0].name);
   const column = board.columns.findIndex((c) => c.name === sort.by);
   const valueOf = (row) => {
     if (column < 0) return row.name;
@@ -58,14 +59,14 @@ function tableOf(board, state) {
   const rows = sortedRows(kept, valueOf, sort.down);
   if (!board.untrained && baseline < 0) {
     board.columns.forEach((_, c) => {
-      const factOf = (row) => facts.get(row.number)[c], ofAll = bestOf(rows.map(factOf));
+      const factOf = (row) => facts.get(row.number)[c], ofAll = bestOf(rows.map(factOf), less);
       for (const setting of new Set(rows.map((row) => row.setting))) {
-        const those = rows.filter((row) => row.setting === setting).map(factOf), best = [ofAll, bestOf(those)];
+        const those = rows.filter((row) => row.setting === setting).map(factOf), best = [ofAll, bestOf(those, less)];
         for (const fact of those) fact.best = fact.value !== null && best.includes(Number(fact.value.toFixed(2)));
       }
     });
   }
-  return { rows, facts, baseline, sort };
+  return { rows, facts, baseline, sort, less };
 }
 
 function exportedTable(board, state) {
@@ -81,10 +82,10 @@ function exportedTable(board, state) {
 }
 
 function liveTable(board, state, change) {
-  const { rows, facts, baseline, sort } = tableOf(board, state);
+  const { rows, facts, baseline, sort, less } = tableOf(board, state);
   const header = (name, numeric) => {
     const sorted = sort.by === name ? (sort.down ? "descending" : "ascending") : "none";
-    const onclick = () => change({ sort: nextSort((sort.down ? "-" : "") + sort.by, name, numeric) });
+    const onclick = () => change({ sort: nextSort((sort.down ? "-" : "") + sort.by, name, numeric && !less) });
     return el("th", { scope: "col", "aria-sort": sorted }, el("button", { type: "button", onclick }, name));
   };
   const body = el("tbody");

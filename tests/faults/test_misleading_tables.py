@@ -1,0 +1,157 @@
+"""Tables and figures that would be read wrongly: errors shown as scores, means over other rules, hidden warnings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.record_fixtures import on, record
+from tests.unit.test_comparison import saved
+from tta_bench.errors import UsageError
+from tta_bench.metrics import AP_CONVENTIONS
+from tta_bench.records import Identity, Results, RunRecord
+from tta_bench.report import figures
+from tta_bench.report.board import Board, Wanted, boards
+from tta_bench.report.figure_style import by_row
+from tta_bench.report.frame import long_form
+from tta_bench.report.leaderboard import Leaderboard
+from tta_bench.report.standings import standings
+
+TEXTS = ("console", "md", "latex", "csv", "json", "html")
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def board_of(runs: list[RunRecord], wanted: Wanted | None = None) -> Board:
+    (board,) = boards(long_form(runs), wanted)
+    return board
+
+
+def with_statistics(runs: list[RunRecord], shown: list[RunRecord] | None = None) -> Board:
+    wanted = Wanted(metrics=("mAP",))
+    (board,) = boards(long_form(shown or runs), wanted, standings(runs, wanted.metrics, wanted.baseline))
+    return board
+
+
+def test_the_smallest_error_is_the_best() -> None:
+    runs = [record("clip", metrics={"mAP": 50.0, "ECE": 3.0}), record("tda", metrics={"mAP": 50.0, "ECE": 19.0})]
+    board = board_of(runs, Wanted(metrics=("ECE",)))
+    (column,) = board.columns
+    assert [row.method for row in board.rows] == ["clip", "tda"]
+    assert [board.is_best(row, column, "ECE") for row in board.rows] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "mark"),
+    [
+        ("average_precision", AP_CONVENTIONS["dataset"], "ties by the dataset's order"),
+        ("empty_classes", "zero", "classes without positives zero"),
+        ("precision", "bf16", "bf16"),
+        ("features", "float32", "features float32"),
+    ],
+)
+def test_columns_of_other_rules_say_so_and_are_not_averaged(part: str, value: str, mark: str) -> None:
+    other = on("b", 60.0)
+    unusual = replace(other, protocol=Identity({**other.protocol.parts, part: value}))
+    assert any(column.name == "average" for column in board_of([on("a"), other]).columns)
+    board = board_of([on("a"), unusual])
+    assert [column.name for column in board.columns] == ["a", f"b ({mark})"]
+    assert "No average: the columns follow different rules." in board.notes
+    assert long_form([unusual])["rules"][0] == mark
+
+
+@pytest.mark.parametrize("format_", TEXTS)
+def test_what_a_run_warned_of_is_said_in_every_table(format_: str) -> None:
+    runs = Results([record("clip"), record("mine", notes=["its features are all but equal"])])
+    text = one_line(runs.leaderboard(format_))  # type: ignore[arg-type]
+    warned = "its features are all but equal" if format_ in ("csv", "json") else "Recorded with a warning"
+    assert warned in text
+    assert warned not in one_line(runs.filter(method="clip").leaderboard(format_))  # type: ignore[arg-type]
+
+
+def test_two_records_of_one_run_with_other_numbers_are_none() -> None:
+    one, other = record("tda", 29.13), record("tda", 35.28)
+    results = Results([one, other, record("clip")])
+    assert [run.method for run in results] == ["clip"]
+    assert "two records of one run with other numbers" in results.problems[0]
+    slower = replace(one, speed={"images_per_s": 1.0})
+    assert Results([one, slower]).runs == (one,)  # a copy from another machine
+
+
+def test_a_note_of_latex_stands_where_it_is_read() -> None:
+    runs = [record("clip", 40.0), record("tda", 50.0), on("toy", 90.0, "purf", n=5, dataset_size=10)]
+    text = Leaderboard(runs, Wanted(metrics=("mAP",), mixed=True), fast=True).text("latex", 100)
+    caption = next(line for line in text.splitlines() if line.lstrip().startswith(r"\caption"))
+    assert "is of another protocol than the rest of its column" in caption
+
+
+# ------------------------------------------------------------------------------------------------------ other seeds
+
+
+def test_a_gap_between_other_seeds_is_no_significant_one(tmp_path: Path) -> None:
+    runs = [saved(tmp_path, "clip", 1.0, 0), *(saved(tmp_path, "good", 4.0, seed) for seed in range(3))]
+    board = with_statistics(runs)
+    assert "but over other seeds or orders" in board.sentence
+    assert any("rest on those that two rows share" in note for note in board.notes)
+    (found,) = standings(runs, ["mAP"], "clip").values()
+    assert next(iter(found.deltas.values())).replicates == 1
+
+
+def test_rows_that_are_not_shown_count(tmp_path: Path) -> None:
+    gains = {"clip": 1.0, "regions": 1.2, "good": 4.0, "twin": 3.9}
+    runs = [saved(tmp_path, method, gain, 0) for method, gain in gains.items()]
+    whole, part = with_statistics(runs), with_statistics(runs, runs[2:3])
+    (column,) = part.columns
+    (shown,) = part.rows
+    assert part.text(shown, column, "rank") == whole.text(shown, column, "rank")
+    assert "Δ" in part.difference  # to a row that is not there
+    assert part.text(shown, column, part.difference) == whole.text(shown, column, whole.difference) != "–"
+    assert any("among 4 rows, 3 of which are not shown" in note for note in part.notes)
+
+
+def test_one_image_has_no_statistics() -> None:
+    run = record("clip", n=1, dataset_size=1, folder=Path("nowhere"))
+    (found,) = standings([run], ["mAP"], "clip").values()
+    assert not found.intervals
+    assert "one image can't be resampled" in found.notes[0]
+
+
+def test_equal_columns_are_led_by_nobody() -> None:
+    runs = [on(name, value, method) for name, value, method in [("a", 50.0, "clip"), ("a", 50.0, "tda")]]
+    runs += [on("b", 40.0, "clip"), on("b", 45.0, "tda")]
+    assert "is led by tda in 1, nobody in 1 of 2 columns" in board_of(runs).sentence
+    assert "the best are equal in all 2 columns" in board_of([*runs[:2], on("b", 7.0, "clip"), on("b", 7.0)]).sentence
+
+
+# ---------------------------------------------------------------------------------------------------------- figures
+
+
+def test_a_figures_row_is_one_configuration() -> None:
+    edited = [record("mine", value, config=Identity({"source": str(value)})) for value in (29.0, 35.0)]
+    assert sorted(len(those) for those in by_row(edited).values()) == [1, 1]
+    assert all(name.startswith("mine #") for name in by_row(edited))
+    assert list(by_row(edited[:1])) == ["mine"]
+
+
+def test_published_numbers_are_held_against_one_protocol() -> None:
+    names = {"backbone": "vit-b16", "method": "clip", "dataset": "voc2007"}
+    shuffled = record(**names)  # type: ignore[arg-type]
+    sorted_ = replace(shuffled, order="rarest", replicate=Identity({"order": "rarest"}))
+    figures.agreement([shuffled])
+    with pytest.raises(UsageError, match="clip on voc2007 with vit-b16 was run under several protocols, orders"):
+        figures.agreement([shuffled, sorted_])
+
+
+def test_a_sweep_is_of_configurations_that_differ_in_nothing_else(tmp_path: Path) -> None:
+    def swept(rate: float, recipe: str) -> RunRecord:
+        run = saved(tmp_path / f"{recipe}-{rate}", "mine", rate, 0)
+        config = Identity({"rate": rate, "recipe": recipe})
+        return replace(run, config=config, hyper_parameters={"rate": rate})
+
+    figures.sweep([swept(1.0, "augmix"), swept(2.0, "augmix")])
+    with pytest.raises(UsageError, match="differ in rate alone, and some of these differ in views"):
+        figures.sweep([swept(1.0, "augmix"), swept(1.0, "plain"), swept(2.0, "augmix")])
