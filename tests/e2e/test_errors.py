@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -249,3 +251,18 @@ def test_two_loose_plugins_may_share_a_file_name(invoke: Invoke, tmp_path: Path)
     listed = invoke("list", "methods", *files, *files[:2]).out
     assert "mine-a" in listed
     assert "mine-b" in listed
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+def test_output_that_can_not_be_written_and_a_folder_that_is_gone(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tta_bench", "list", "methods"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "ttabench: the output can't be written: No space left on device\n")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f'rmdir "{gone}"; exec "$0" "$@"'
+    done = subprocess.run(
+        ["sh", "-c", script, *command[:3], "leaderboard"], cwd=gone, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "ttabench: the working folder is gone: change to one that is there\n")

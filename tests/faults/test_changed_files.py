@@ -9,13 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tests.conftest import Invoke
 from tta_bench.errors import BadData
+from tta_bench.features.options import EncodingOptions
 from tta_bench.plugins import Registry
 from tta_bench.runs.bench import Bench, RunSpec
+from tta_bench.runs.grid import Cell
 from tta_bench.runs.ledger import Ledger, State
+from tta_bench.runs.replay import limited_threads
 from tta_bench.system.progress import Silent
 from tta_bench.system.stamps import CLOCK_TICK, Read
 
@@ -197,3 +201,30 @@ def test_a_picture_behind_a_link_that_changes_is_noticed(tmp_path: Path) -> None
     assert Read.since(began + CLOCK_TICK, [tmp_path / "pictures"]).settled
     (tmp_path / "elsewhere.png").write_bytes(b"2")
     assert not Read.since(began, [tmp_path / "pictures"]).settled
+
+
+def test_a_cell_of_a_suite_is_of_its_files_and_feature_type(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text in two folders names two packs, and another pack under the same name is another one."""
+    spec = RunSpec("clip", "pack", "pack", pack=Path("a.safetensors"))
+    for name in ("one", "other"):
+        (home / name).mkdir(parents=True)
+        (home / name / "a.safetensors").write_text(name)
+    monkeypatch.chdir(home / "one")
+    Ledger(fresh(home)).note(Cell(spec, failure="broken", exit_code=2))
+    assert Ledger(fresh(home)).standing(spec).state is State.FAILED
+    in_full = Bench(home, home / "data", registry=Registry(), encoding=EncodingOptions(dtype="float32"))
+    assert Ledger(in_full).standing(spec).state is State.WAITING
+    (home / "one" / "a.safetensors").write_text("mended")
+    assert Ledger(fresh(home)).standing(spec).state is State.WAITING
+    monkeypatch.chdir(home / "other")
+    assert Ledger(fresh(home)).standing(spec).state is State.WAITING
+
+
+def test_a_checkpoint_is_of_as_many_threads(home: Path) -> None:
+    """Sums of another number of threads have other last bits: such a run would be neither's."""
+    run = fresh(home).prepare(RunSpec("tpt", limit=2))
+    with limited_threads(1):
+        one = run._writer()
+    with limited_threads(2):
+        assert torch.get_num_threads() == 2
+        assert run._writer() != one

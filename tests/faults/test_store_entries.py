@@ -13,6 +13,7 @@ import torch
 
 from tests.conftest import some_slow
 from tests.faults.toy_runs import TOY_RUN, finished, lines
+from tta_bench.errors import StoreError
 from tta_bench.features import entry_locks
 from tta_bench.features.options import EncodingOptions
 from tta_bench.features.store import Entry, FeatureKey, FeatureStore
@@ -119,6 +120,44 @@ def test_what_was_asked_of_the_store_before_changes_no_bit(toy_registry: Registr
     grids: dict[str, dict[str, set[int]]] = {}
     assert np.array_equal(scores("fresh", (64, None)), scores("used", (1, 3), (64, None)))
     assert all(found < grids["used"][recipe] for recipe, found in grids["fresh"].items())  # and not the other's
+
+
+def test_views_encoded_one_by_one_have_an_entry_of_their_own(tmp_path: Path) -> None:
+    """With many views a block is one image for every batch size, but its views are not encoded together."""
+    key, shape = FeatureKey("toy", "toyclip", "AugMix(63)", 0), (3, 63, 2)
+    folders = {batch: FeatureStore(tmp_path).entry(key, shape, batch).folder for batch in (64, 100, 1, 8)}
+    assert folders[64] == folders[100]
+    assert len(set(folders.values())) == 3
+
+
+def small_entry(folder: Path) -> Entry:
+    return FeatureStore(folder).entry(FeatureKey("toy", "toyclip", "Original()", 0), (2, 1, 4), 1)
+
+
+def test_a_file_that_takes_anothers_place_under_its_writer_is_noticed(tmp_path: Path) -> None:
+    """As rsync does it: what was written is in a file that has no name any more."""
+    target = small_entry(tmp_path)
+    writer = target.writing()
+    for block in writer.claim([0, 1]):
+        writer.write(block, torch.tensor([[[1.0, 0, 0, 0]]]))
+    data = target.folder / "features.bin"
+    data.with_suffix(".new").write_bytes(b"")
+    data.with_suffix(".new").rename(data)
+    with pytest.raises(StoreError, match="another file has taken its place"):
+        writer.flush()
+    assert small_entry(tmp_path).missing([0, 1]) == [0, 1]
+
+
+def test_a_hole_is_no_feature(tmp_path: Path) -> None:
+    target = small_entry(tmp_path)
+    with target.writing() as writer:
+        for block in writer.claim([0, 1]):
+            writer.write(block, torch.tensor([[[0.6, 0.8, 0, 0]]]))
+    assert torch.allclose(target.read(1), torch.tensor([[0.6, 0.8, 0, 0]]), atol=1e-3)
+    with (target.folder / "features.bin").open("r+b") as data:  # under its reader, who has checked it before
+        data.write(bytes(16))
+    with pytest.raises(StoreError, match="it holds something else than features"):
+        target.read(1)
 
 
 def test_another_grid_is_said_once(bench: Bench) -> None:

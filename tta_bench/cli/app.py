@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -125,5 +127,17 @@ def command() -> None:
     except Exception as error:
         if debug:
             raise
-        complain(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
+        complain(_in_words(error))
         sys.exit(1)
+
+
+def _in_words(error: Exception) -> str:
+    """Of what nobody has foreseen. The system's own errors name no file if they are about the folder or the output."""
+    if isinstance(error, OSError) and not error.filename:
+        try:
+            Path.cwd()
+        except OSError:
+            return "the working folder is gone: change to one that is there"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            return f"the output can't be written: {error.strerror}"
+    return f"unexpected {type(error).__name__}: {error} (--debug shows where)"

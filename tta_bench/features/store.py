@@ -8,11 +8,11 @@ An entry is one (dataset, backbone, recipe, seed). Its folder holds
     lock, lock-K    who may change the above, and who encodes the K-th range of blocks (entry_locks.py)
 
 A block is a run of neighbouring images on a fixed grid, so what a block contains never depends on who asked for it; a
-batch size that means another grid has an entry of its own, KEY.grid-N. A folder whose meta.json is not that of its key
-is set aside as KEY.set-aside-N, never read again, and deleted by `ttabench store gc` only. The
-journal is written after the data: a block that a kill -9 interrupts is simply not in it and is encoded again. A block
-whose checksum does not match (truncated file, flipped bit) counts as missing too, and so does one whose line names
-another entry (files swapped between two folders). Lines of before name none, and are believed.
+batch size that means another grid has an entry of its own, KEY.grid-IMAGES-VIEWS. A folder whose meta.json is not that
+of its key is set aside as KEY.set-aside-N, never read again, and deleted by `ttabench store gc` only. The journal is
+written after the data: a block that a kill -9 interrupts is simply not in it and is encoded again. A block whose
+checksum does not match (truncated file, flipped bit) counts as missing too, and so does one whose line names another
+entry (files swapped between two folders). Lines of before name none, and are believed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from torch import Tensor
 
 from tta_bench.errors import StoreError
 from tta_bench.features.entry_locks import any_claimed, entry_lock
+from tta_bench.features.entry_meta import Grid, read_meta, set_aside
 from tta_bench.features.options import FeatureType
 from tta_bench.features.store_writing import Writer, crc
 from tta_bench.system.files import digest, disk_errors, write_atomically
@@ -43,6 +44,7 @@ STORE_VERSION = 2  # raise it when features come out differently for another rea
 JOURNAL_LINE = re.compile(rb"(\d+) ([0-9a-f]{8})(?: ([0-9a-f]{16}))?")
 IMAGES_PER_BLOCK_AT_MOST = 16  # a short `--limit` must not drag many neighbours along
 POLL_SECONDS = 0.1
+SHORTEST = 0.5  # features are of length 1, whatever the type that they are stored in
 RANGES_AT_MOST = 32  # of an entry: each has a lock file, and whoever comes last waits for one range at most
 
 
@@ -76,48 +78,49 @@ class FeatureStore:
         on what others asked of the store before.
         """
         images = max(1, min(IMAGES_PER_BLOCK_AT_MOST, batch_size // shape[1]))
-        meta = {"key": asdict(key), "shape": list(shape), "images_per_block": images}
+        grid = Grid(images, min(batch_size, images * shape[1]))
+        meta = {"key": asdict(key), "shape": list(shape), **grid._asdict()}
         folder = self.root / key.digest[:2] / key.digest
         held = self._made(folder, meta)
-        if held != images:
-            folder = folder.with_name(f"{folder.name}.grid-{images}")
+        if held != grid:
+            folder = folder.with_name(f"{folder.name}.grid-{grid.images_per_block}-{grid.views_at_once}")
             if not folder.exists():
                 self._say(
-                    f"store: {key.recipe} was encoded {counted(held, 'image')} at a time, and --batch-size "
-                    f"{batch_size} means {images}: encoding it for that too"
+                    f"store: {key.recipe} was encoded {counted(held.views_at_once, 'view')} at a time, and "
+                    f"--batch-size {batch_size} means {grid.views_at_once}: encoding it for that too"
                 )
             self._made(folder, meta, any_grid=False)
-        return Entry(folder, key, shape, images)
+        return Entry(folder, key, shape, grid)
 
-    def _made(self, folder: Path, wanted: dict[str, Any], any_grid: bool = True) -> int:
-        """Has the entry in the folder, and returns its images per block. Whatever else is in there is set aside:
-        features are dear, and the mistake may be somebody else's."""
+    def _made(self, folder: Path, wanted: dict[str, Any], any_grid: bool = True) -> Grid:
+        """Has the entry in the folder, and returns its grid. Whatever else is in there is set aside: features are dear,
+        and the mistake may be somebody else's."""
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        found, _ = _read_meta(folder, wanted, any_grid)
+        found, _ = read_meta(folder, wanted, any_grid)
         if found is not None:
             return found
         while True:
             with entry_lock(folder):
-                found, why = _read_meta(folder, wanted, any_grid)  # somebody else may have been faster
+                found, why = read_meta(folder, wanted, any_grid)  # somebody else may have been faster
                 if found is not None:
                     return found
                 if not why or not any_claimed(folder):
                     if why:
-                        aside = _set_aside(folder)
+                        aside = set_aside(folder)
                         self._say(f"store: {folder / 'meta.json'} {why}: set aside as {aside.name}, encoding afresh")
                     write_atomically(folder / "meta.json", json.dumps(wanted, indent=1).encode())
-                    return int(wanted["images_per_block"])
+                    return Grid.of(wanted)
             time.sleep(POLL_SECONDS)  # what is being written is not taken from under its writer
 
 
 class Entry:
     """The features [N, V, D] of one key, some of them perhaps not encoded yet."""
 
-    def __init__(self, folder: Path, key: FeatureKey, shape: tuple[int, int, int], images_per_block: int) -> None:
-        self.folder, self.key, self.shape, self.images_per_block = folder, key, shape, images_per_block
+    def __init__(self, folder: Path, key: FeatureKey, shape: tuple[int, int, int], grid: Grid) -> None:
+        self.folder, self.key, self.shape, self.images_per_block = folder, key, shape, grid.images_per_block
         self.damaged = 0  # blocks found with a wrong checksum, and so to be encoded again
-        self.tag = digest([key.digest, shape, images_per_block])[:16]  # in the journal: whose blocks these are
+        self.tag = digest([key.digest, shape, grid])[:16]  # in the journal: whose blocks these are
         self.dtype = np.dtype(key.dtype)
         self._verified: set[int] = set()
         self._file: Descriptor | None = None  # in which blocks were verified, and are read
@@ -187,9 +190,11 @@ class Entry:
         """To be entered: claims ranges of blocks and writes them, while other processes may write other ranges."""
         return Writer(self)
 
-    def written(self, blocks: Iterable[int]) -> None:
-        """Takes note that these blocks are complete on disk."""
+    def written(self, blocks: Iterable[int], data: int) -> None:
+        """Takes note that these blocks are complete in the file behind the descriptor `data`."""
         self._hold()
+        if self._file is None or not os.path.samestat(os.fstat(self._file.number), os.fstat(data)):
+            raise self._lost("another file has taken its place while it was written")
         self._verified.update(blocks)
 
     def _hold(self) -> None:
@@ -214,7 +219,11 @@ class Entry:
         _, views, dim = self.shape
         size = views * dim * self.dtype.itemsize
         rows = np.frombuffer(self._bytes(i * size, size), self.dtype).astype(np.float32)  # a copy
-        return torch.nn.functional.normalize(torch.from_numpy(rows).view(views, dim), dim=-1)
+        features = torch.from_numpy(rows).view(views, dim)
+        lengths = torch.linalg.vector_norm(features, dim=-1, keepdim=True)  # [V, 1]
+        if not lengths.min() > SHORTEST:  # as where a file has a hole; nor is a nan
+            raise self._lost("it holds something else than features")
+        return features.div_(lengths)
 
     def expect(self, i: int) -> None:
         """Lets the system fetch image i before it is read: no readahead of its own guesses where a stream jumps."""
@@ -271,36 +280,3 @@ def check_free_space(folder: Path, needed: int) -> None:
             f"the features need {needed / 1e6:,.0f} MB but the disk that holds {folder} has {free / 1e6:,.0f} MB left; "
             "set TTABENCH_HOME to a folder on a larger disk"
         )
-
-
-FILES = ("meta.json", "journal.txt", "features.bin")
-
-
-def _read_meta(folder: Path, wanted: Mapping[str, Any], any_grid: bool) -> tuple[int | None, str]:
-    """The images per block of the entry that is in the folder; None and a reason if it is not the one that is wanted,
-    None and no reason if there is none."""
-    try:
-        meta = json.loads((folder / "meta.json").read_bytes())
-        if meta["key"] != wanted["key"] or meta["shape"] != wanted["shape"]:
-            return None, "is that of another entry"
-        images = meta["images_per_block"]
-        if type(images) is not int or images <= 0:
-            return None, "can't be read"
-        return (images, "") if any_grid or images == wanted["images_per_block"] else (None, "is that of another grid")
-    except FileNotFoundError:
-        return None, "is missing" if any((folder / name).exists() for name in FILES) else ""
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None, "can't be read"
-
-
-def _set_aside(folder: Path) -> Path:
-    """Moves an entry's files out of the way; their folder and its lock stay where others look for them."""
-    number = 1
-    while (aside := folder.with_name(f"{folder.name}.set-aside-{number}")).exists():
-        number += 1
-    with disk_errors(aside):
-        aside.mkdir()
-        for name in FILES:
-            if (folder / name).exists():
-                (folder / name).rename(aside / name)
-    return aside

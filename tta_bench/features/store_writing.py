@@ -90,7 +90,7 @@ class Writer:
                 cut_off = end and os.pread(self._journal, 1, end - 1) != b"\n"  # a line, by a kill
                 os.write(self._journal, (b"\n" if cut_off else b"") + b"".join(self._lines.values()))
             os.fsync(self._journal)
-        self.entry.written(self._lines)
+        self.entry.written(self._lines, self._data)
         for number, claim in list(self._claims.items()):
             claim.blocks -= self._lines.keys()
             if not claim.blocks:

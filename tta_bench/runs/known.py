@@ -113,10 +113,16 @@ def _plain(spec: RunSpec) -> dict[str, Any] | None:
     for value in (*spec.settings.values(), *spec.recipes.values()):
         if not isinstance(value, str | int | float | bool | list | tuple) or _names_a_file(value):
             return None
-    for name in ("weights", "pack"):
-        values[name] = None if values[name] is None else str(Path(values[name]).absolute())
-    kind, _, file = spec.prompt.partition(":")
-    return values | {"prompt": [kind, str(Path(file).absolute()) if file else ""]}
+    files = {name: str(file) for name, file in files_of(spec).items()}
+    return values | files | {"prompt": spec.prompt.partition(":")[0]}
+
+
+def files_of(spec: RunSpec) -> dict[str, Path]:
+    """The files that a request names, wherever it is made from."""
+    prompt = spec.prompt.partition(":")[2]
+    named = {"weights": spec.weights, "pack": spec.pack, "prompt_file": Path(prompt) if prompt else None}
+    named |= {f"setting {key}": Path(value) for key, value in spec.settings.items() if _names_a_file(value)}
+    return {name: Path(file).absolute() for name, file in named.items() if file is not None}
 
 
 def _names_a_file(value: object) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tta_bench import records
 from tta_bench.errors import StoreError, TTABenchError
@@ -21,6 +21,7 @@ from tta_bench.runs.executors.work import words
 from tta_bench.runs.grid import Cell
 from tta_bench.system.files import digest, file_digest, write_atomically
 from tta_bench.system.seal import opened, sealed
+from tta_bench.system.stamps import stamp
 
 if TYPE_CHECKING:
     from tta_bench.runs.bench import Bench
@@ -58,6 +59,8 @@ class Ledger:
         try:
             file = self._file(spec)
             note = json.loads(opened(file.read_bytes(), file.stem))
+            if note["files"] != _looks_of(spec):
+                return Standing(State.WAITING)
             if note["run"] and self._bench.can_find(spec):  # and has not: its files are others now
                 return Standing(State.WAITING)
             if note["run"]:
@@ -68,15 +71,22 @@ class Ledger:
 
     def note(self, cell: Cell) -> None:
         run = "" if cell.record is None else cell.record.run_id
-        content = {"cell": str(cell.spec), "run": run, "failure": cell.failure, "exit_code": cell.exit_code}
+        content = {
+            "cell": str(cell.spec),
+            "run": run,
+            "failure": cell.failure,
+            "exit_code": cell.exit_code,
+            "files": _looks_of(cell.spec),
+        }
         file = self._file(cell.spec)
         with suppress(StoreError):  # a home that is read-only still has its records
             write_atomically(file, sealed(json.dumps(content).encode(), file.stem))
 
     def _file(self, spec: RunSpec) -> Path:
         around = self._bench.surroundings(spec)
-        where = [str(around.data_root.absolute()), str(Path("~").expanduser())]
-        key = digest([repr(spec), known.code_digest(), *where, self._loose_code(spec)])
+        where = [str(around.data_root.absolute()), str(Path("~").expanduser()), around.features]
+        files = {name: str(file) for name, file in known.files_of(spec).items()}  # one text may mean two files
+        key = digest([repr(spec), files, known.code_digest(), *where, self._loose_code(spec)])
         return self._bench.home / "cells" / key[:2] / f"{key}.note"
 
     def _loose_code(self, spec: RunSpec) -> dict[str, str]:
@@ -89,6 +99,11 @@ class Ledger:
                     plugin = self._bench.registry.find(kind, name.partition(":")[0])
                     found |= {} if plugin.distribution else {kind: file_digest(Path(plugin.origin))}
         return found
+
+
+def _looks_of(spec: RunSpec) -> dict[str, Any]:
+    """What the files that a request names look like from outside: another pack under the same name is another cell."""
+    return {name: stamp(file) for name, file in known.files_of(spec).items()}
 
 
 def execute(

@@ -148,9 +148,11 @@ class Run:
         return torch.cat([backbone.encode_images(picture), backbone.encode_texts(["a photo of a dog."])]).cpu()
 
     def _writer(self) -> str:
-        """Who may go on from this run's checkpoint: the same run under the same code and libraries."""
+        """Who may go on from this run's checkpoint: the same run under the same code and libraries, on the same kind of
+        device with as many threads."""
         outside = {role: origin.source for role, origin in {"method": self.origin, **self.source.origins}.items()}
-        return digest([self.run_id, known.code_digest(), provenance.versions(), outside])
+        place = [self.adapt_device, adapting_threads(self.method)]
+        return digest([self.run_id, known.code_digest(), provenance.versions(), outside, place])
 
     def _encode(self, reporter: Reporter) -> Callable[[int], Iterator[Observation]]:
         """Has all features ready that the method will ask for. Returns what it sees from a position on."""
