@@ -143,7 +143,8 @@ def replay(record: RunRecord, bench: Bench, given: Elsewhere) -> Replay:
     with tempfile.TemporaryDirectory(prefix="ttabench-") as folder, limited_threads(_threads(record)):
         again = run.execute(Path(folder), bench.checkpoint_seconds, bench.reporter)
         if isinstance(run.method, GuestMethod):
-            outside = run.method.reached()
+            reached = run.method.reached()
+            outside = [*reached.outside, *(f"import {module}" for module in reached.datasets)]
         largest, where, spread = _difference(record, again)
     return Replay(
         kind="blind" if isinstance(run.method, GuestMethod) else "replay",

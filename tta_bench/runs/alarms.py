@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tta_bench.runs.watched import Reached
 from tta_bench.system import published
 
 FAR = 3.0  # mAP points from the published value
@@ -83,24 +84,26 @@ def strangers(backbone: str, known_to: Sequence[str], dataset: str) -> list[str]
     ]
 
 
-def unknown(modules: Sequence[str], files: Sequence[str], variables: Sequence[str]) -> list[str]:
-    """Code that ran, and what it read, of which an edit would go unnoticed."""
+def unknown(modules: Sequence[str], reached: Reached) -> list[str]:
+    """Code that ran, and what it read, of which an edit would go unnoticed; and where it could have found labels."""
     found = []
     if modules:
         found.append(
             f"it imported {_some(modules)} in a way that can't be foreseen, so that its identity does not know that "
             "code: an edit there is not noticed, and needs --force"
         )
-    if files:
+    if reached.unknown:
         found.append(
-            f"it reached for {_some(files)}, which its identity does not know: an edit there is not noticed, and "
-            "needs --force; a file's digest belongs into `digests`"
+            f"it reached for {_some(reached.unknown)}, which its identity does not know: an edit there is not noticed, "
+            "and needs --force; a file's digest belongs into `digests`"
         )
-    if variables:
+    if reached.variables:
         found.append(
-            f"it asked the environment for {_some(variables)}, which its identity does not know: another value is not "
-            "noticed, and needs --force; what a number depends on belongs into a hyper-parameter"
+            f"it asked the environment for {_some(reached.variables)}, which its identity does not know: another value "
+            "is not noticed, and needs --force; what a number depends on belongs into a hyper-parameter"
         )
+    if reached.datasets:
+        found.append(f"it imported {_some(reached.datasets)}, which can tell the labels")
     return found
 
 

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Executor
 from contextvars import ContextVar
 from pathlib import PurePath
@@ -36,6 +36,8 @@ from tta_bench.system.described import (
     array_in_words,
     attributes_of,
     is_outside,
+    own_packages,
+    package_of,
 )
 from tta_bench.system.files import digest
 
@@ -51,7 +53,7 @@ FIXED = "fixed "
 
 def fingerprint(method: Method, modules: list[str]) -> dict[str, str]:
     """Digests by where something is: in variables of the modules, on the method, on its classes, in the process."""
-    look = _Look()
+    look = _Look(own_packages(type(method).__module__))
     seen: dict[str, str] = {}
     for place, value in [*sorted(_places(method, modules), key=_code_comes_last), *_settings()]:
         try:
@@ -105,7 +107,7 @@ def _settings() -> list[tuple[str, Any]]:
 
 def _is_plugins(module: object) -> bool:
     """Whether it is an author's own, also where it lies among the libraries. Some of a library's have no file."""
-    return module in loading.loaded() or (is_outside(module) and is_outside(str(module).partition(".")[0]))
+    return module in loading.loaded() or (is_outside(module) and is_outside(package_of(module)))
 
 
 def _is_runners(module: str) -> bool:
@@ -120,8 +122,8 @@ class _Look(Description):
     """Unlike a description of code it tells one object in two places from two that are equal, and looks into what
     lives: memory that arrays share, caches, files that are being read."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, own: Collection[str] = ()) -> None:
+        super().__init__(own)
         self._words: dict[int, tuple[Any, Any]] = {}  # of an array by its id, with the array, which must not be freed
         self._owners: dict[int, list[list[int]]] = {}  # address of memory -> who uses it, and which part
         self._arrays = 0  # met so far
@@ -132,7 +134,7 @@ class _Look(Description):
         return [users for users in self._owners.values() if len(users) > 1]
 
     def looks_into(self, module: object) -> bool:
-        return _is_plugins(module)
+        return _is_plugins(module) or package_of(module) in self.own
 
     def stands_once(self, value: object) -> bool:
         return not isinstance(value, tuple | frozenset | Tensor | np.ndarray | np.generic | PurePath)

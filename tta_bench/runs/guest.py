@@ -264,7 +264,7 @@ class Session:
     def reached(self) -> dict[str, Any]:
         """What the plugin's code reached for in this process so far, its log and the files it declares left out."""
         declared = [str(getattr(self._method, field)) for field in self._method.digests()]
-        return {"outside": self._watch.outside([*declared, self._log]), "variables": self._watch.variables()}
+        return self._watch.reached([*declared, self._log])._asdict()
 
     def weigh(self) -> dict[str, Any]:
         return weigh(self._method)._asdict()

@@ -17,6 +17,7 @@ from tta_bench.interfaces import Method, Observation, Preprocess, State, Task, V
 from tta_bench.runs.cost import FlopCounter, Weight
 from tta_bench.runs.replay import adapting_threads
 from tta_bench.runs.session import Desk, Session
+from tta_bench.runs.watched import Reached
 from tta_bench.system.code import Origin
 from tta_bench.views import parse_recipe
 
@@ -116,15 +117,9 @@ class GuestMethod(Method):
         scores: Tensor = answer["scores"]
         return scores
 
-    def reached(self) -> list[str]:
-        """What its code reached for besides what it was handed: see watched.py."""
-        outside: list[str] = self._session.call("reached")["outside"]
-        return outside
-
-    def variables(self) -> list[str]:
-        """What its code asked of the environment."""
-        names: list[str] = self._session.call("reached")["variables"]
-        return names
+    def reached(self) -> Reached:
+        """What its code reached for besides what it was handed."""
+        return Reached(**self._session.call("reached"))
 
     def state_dict(self) -> State:
         return {"guest": self._session.call("save", timeout=self._patience)["state"]}

@@ -41,6 +41,7 @@ from tta_bench.runs.replay import Adaptation, Checkpoints, adapt, adapting_threa
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
 from tta_bench.system.code import Origin, origin_of
+from tta_bench.system.described import forget_caches, own_packages
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
 from tta_bench.system.stamps import Read
@@ -93,6 +94,8 @@ class Run:
             self.method.log_to(folder)
         before = self._probe()
         checkpoints = Checkpoints(checkpoint, checkpoint_seconds, self._writer(), proven=not self.origin.built_in)
+        if self._in_callers_process:
+            forget_caches([type(self.method), vars(self.method)], own_packages(type(self.method).__module__))
         with global_rngs.seeded(task.rng.get_state()) if self._in_callers_process else nullcontext():
             adaptation = adapt(self.method, task, self.stream, observe, checkpoints, reporter, self.spec.ties)
             weight = cost.weigh(self.method)
@@ -248,9 +251,7 @@ class Run:
 
     def _unknown_code(self) -> list[str]:
         method = self.method
-        if not isinstance(method, GuestMethod):
-            return []
-        return alarms.unknown(method.unknown_code, method.reached(), method.variables())
+        return alarms.unknown(method.unknown_code, method.reached()) if isinstance(method, GuestMethod) else []
 
     def _unlike_published(self, value: float) -> list[str]:
         """Of zero-shot CLIP on a complete dataset with trained weights: with anything else there is nothing to say."""

@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tta_bench
-from tta_bench.system import loading
+from tta_bench.system import distributions, loading
 from tta_bench.system.described import LIBRARIES
 
 ASKING = ("get", "getenv", "__contains__", "__getitem__")  # of the standard library, before os.environ itself
@@ -22,6 +22,16 @@ FILES = ("open", "sqlite3.connect")
 OTHERS = ("socket.connect", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
 METADATA = (".egg-info", ".dist-info")  # of what is installed: entry points are looked up there
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr")  # libraries look there for processors, time zones, locales
+LABELS = "tta_bench.datasets."  # modules that know them
+
+
+class Reached(NamedTuple):
+    """What a plugin's code reached for."""
+
+    outside: list[str]  # files, connections and programs
+    unknown: list[str]  # those of them that no identity knows: what is installed with a plugin counts in its own
+    variables: list[str]  # of the environment, there or not
+    datasets: list[str]  # of ours, imported
 
 
 class Watch:
@@ -31,16 +41,16 @@ class Watch:
         self._files: dict[Path, None] = {}
         self._others: dict[str, None] = {}
         self._variables: dict[str, None] = {}
+        self._datasets: dict[str, None] = {}
         sys.addaudithook(self._note)
         self._watch_environment()
 
-    def outside(self, allowed: Collection[str]) -> list[str]:
-        """What was reached for, files that are allowed left out."""
-        return [*(str(file) for file in list(self._files) if not _known(file, allowed)), *self._others]
-
-    def variables(self) -> list[str]:
-        """What was asked of the environment, whether it was there or not."""
-        return list(self._variables)
+    def reached(self, allowed: Collection[str]) -> Reached:
+        """So far; files that are allowed left out."""
+        files = [file for file in list(self._files) if not _known(file, allowed)]
+        unknown = [file for file in files if _library_of(file) is None]
+        shown, unseen = ([*map(str, those), *self._others] for those in (files, unknown))
+        return Reached(shown, unseen, list(self._variables), list(self._datasets))
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in FILES and isinstance(arguments[0], str | bytes | os.PathLike):
@@ -49,6 +59,8 @@ class Watch:
                 self._files[file.resolve()] = None
         elif event in OTHERS:
             self._others[f"{event} {arguments[1] if event == 'socket.connect' else arguments[0]}"] = None
+        elif event == "import" and str(arguments[0]).startswith(LABELS):
+            self._datasets[str(arguments[0])] = None
 
     def _watch_environment(self) -> None:
         kind, variables = type(os.environ), self._variables
@@ -69,10 +81,21 @@ def _known(file: Path, allowed: Collection[str]) -> bool:
     """Code that was imported is part of a method's identity, and so are files that it declares."""
     package = Path(tta_bench.__file__).parent
     ours = [str(folder.resolve()) for folder in (package, *(package / d for d in ("methods", "datasets", "backbones")))]
-    if any(file.is_relative_to(folder) for folder in (*LIBRARIES, *SYSTEM, *ours)):  # not all of the environment:
-        return True  # a project's own folder may be one
+    if any(file.is_relative_to(folder) for folder in (*SYSTEM, *ours)):
+        return True
+    library = _library_of(file)
+    if library is not None and file.relative_to(library).parts[0] not in distributions.offering():
+        return (
+            True  # but not what is installed with a plugin, nor all of the environment: a project's folder may be one
+        )
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     code = {Path(name).resolve() for name in (*loaded, *allowed) if isinstance(name, str)}
     if file.parent.name == "__pycache__":
         file = file.parent.parent / f"{file.name.partition('.')[0]}.py"
     return file in code or file.parent.suffix in METADATA
+
+
+def _library_of(file: Path) -> Path | None:
+    """The folder of libraries that a file lies in, of several the innermost."""
+    folders = [Path(folder) for folder in LIBRARIES if file.is_relative_to(folder)]
+    return max(folders, key=lambda folder: len(folder.parts), default=None)

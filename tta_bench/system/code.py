@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tta_bench.errors import PluginError, Raised, TTABenchError
-from tta_bench.system.described import LIBRARIES, described
+from tta_bench.system import distributions
+from tta_bench.system.described import LIBRARIES, described, own_packages, package_of
 from tta_bench.system.files import digest
 from tta_bench.system.sources import OURS, built_in_source
 
@@ -38,7 +39,8 @@ def origin_of(thing: object) -> Origin:
         label = f"{BUILT_IN} {importlib.metadata.version(BUILT_IN)}"
         return Origin(label, built_in_source(cls.__module__), built_in=True)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    return Origin(Path(file).name if file else "notebook", digest(described(cls)))
+    source = [described(cls, own_packages(cls.__module__)), distributions.content(package_of(cls.__module__))]
+    return Origin(Path(file).name if file else "notebook", digest(source))
 
 
 def told(recipe: object) -> str:
@@ -53,7 +55,7 @@ def author_line(error: BaseException) -> str:
     """The innermost line of an error in a file of a user's own: "my_dataset.py, line 17"; "" if it never was there."""
     package = Path(__file__).parent.parent
     ours = [(package / folder).resolve() for folder in (".", "methods", "datasets", "backbones")]  # maybe links
-    installed = _plugin_packages()
+    installed = distributions.offering()
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = Path(frame.f_code.co_filename).resolve()
@@ -61,15 +63,6 @@ def author_line(error: BaseException) -> str:
         if outside or str(frame.f_globals.get("__name__")).partition(".")[0] in installed:
             place = f"{file.name}, line {line}"
     return place
-
-
-def _plugin_packages() -> set[str]:
-    """Packages of others that offer plugins: theirs is an author's own code, although it lies among the libraries."""
-    try:
-        entries = importlib.metadata.entry_points(group=BUILT_IN)
-    except Exception:  # some other distribution's file is malformed: the registry has said so
-        return set()
-    return {entry.module.partition(".")[0] for entry in entries} - {OURS}
 
 
 @contextmanager

@@ -9,7 +9,9 @@ what can't be looked into is like nothing else.
 from __future__ import annotations
 
 import copyreg
+import dis
 import functools
+import gc
 import hashlib
 import io
 import logging
@@ -20,12 +22,13 @@ import sysconfig
 import threading
 import types
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
-from tta_bench.system.sources import built_in_source, counts
+from tta_bench.system import distributions
+from tta_bench.system.sources import absolute, built_in_source, counts
 
 # An environment may see the packages of another one (--system-site-packages, a user's own): libraries as well.
 SEEN = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
@@ -34,7 +37,7 @@ BELOW_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in LIBRARIES)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 # They hold nothing that a number could depend on, and most can't be looked into.
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
-SILENT = (io.IOBase, logging.Logger, logging.Handler, weakref.ref, threading.local, *LOCKS)
+SILENT = (io.IOBase, logging.Logger, logging.Handler, weakref.ref, *LOCKS)
 # What Python writes into every class, and a dataclass into its own: it says nothing that another member does not say.
 WRITTEN_BY_PYTHON = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"}
 WRITTEN_BY_PYTHON |= {"__abstractmethods__", "__orig_bases__", "__parameters__", "__firstlineno__"}
@@ -42,9 +45,27 @@ WRITTEN_BY_PYTHON |= {"__static_attributes__", "__dataclass_fields__", "__datacl
 Above = tuple[int, ...]
 
 
-def described(value: object) -> Any:
-    """As JSON."""
-    return Description().of(value)
+def described(value: object, own: Collection[str] = ()) -> Any:
+    """As JSON. `own` are top-level packages that count by their code though they lie among the libraries."""
+    return Description(own).of(value)
+
+
+def package_of(module: object) -> str:
+    return str(module).partition(".")[0]
+
+
+def own_packages(module: str) -> list[str]:
+    """What of the libraries counts by its code, because something of somebody's own is from there."""
+    package = package_of(module)
+    return [] if distributions.is_common(package) else [package]
+
+
+def forget_caches(value: object, own: Collection[str]) -> None:
+    """Empties what functions of somebody's own have kept with `functools.cache` of earlier calls."""
+    description = Description(own)
+    description.of(value)
+    for function in description.caches:
+        function.cache_clear()
 
 
 def is_outside(module: object) -> bool:
@@ -58,7 +79,9 @@ def is_outside(module: object) -> bool:
 class Description:
     """Functions, classes and modules stand in it once and are a number from then on: who calls whom is a net."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Collection[str] = ()) -> None:
+        self.own = own
+        self.caches: list[Any] = []  # of functions that were met
         self._met: dict[int, tuple[str, object]] = {}  # by id, with the object itself: ids of the dead are used again
 
     def of(self, value: object, above: Above = ()) -> Any:
@@ -78,13 +101,13 @@ class Description:
 
     def looks_into(self, module: object) -> bool:
         """Whether what is in a module counts, and not only its name."""
-        return is_outside(module)
+        return is_outside(module) or package_of(module) in self.own
 
     def first(self, value: Any, above: Above) -> Any:
         if isinstance(value, list | tuple):
             return [type(value).__name__, *(self.of(item, above) for item in value), *self.more(value, above)]
         if isinstance(value, set | frozenset):  # in no order, so that none may have a number that depends on it
-            own = sorted(str(type(self)().of(item, above)) for item in value)
+            own = sorted(str(type(self)(self.own).of(item, above)) for item in value)
             return ["set", *own, *self.more(value, above)]
         if isinstance(value, Mapping):
             items = {str(self.of(key, above)): item for key, item in value.items()}
@@ -124,7 +147,8 @@ class Description:
         return [type(value).__name__, *(self.of(getattr(value, name, None), above) for name in inner)]
 
     def _built_in_function(self, value: BuiltinFunctionType, above: Above) -> Any:
-        name = f"{getattr(value, '__module__', None)}.{value.__qualname__}"
+        module = getattr(value, "__module__", None)
+        name = f"{module}.{value.__qualname__}{_installed(module)}"
         bound = value.__self__
         return name if bound is None or isinstance(bound, ModuleType | type) else [name, self.of(bound, above)]
 
@@ -134,7 +158,8 @@ class Description:
             return [_named(function), self.of(cells, above)] if cells else _named(function)
         code, names = function.__code__, function.__globals__
         used = {name: names[name] for name in _names(code) if name in names}
-        parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__)
+        imports = late_imports(code, str(names.get("__package__") or ""))
+        parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__, imports)
         return ["function", self._code(code, above), *(self.of(part, above) for part in parts)]
 
     def _code(self, code: CodeType, above: Above) -> Any:
@@ -156,7 +181,7 @@ class Description:
 
     def _module(self, module: ModuleType, above: Above) -> Any:
         if not self.looks_into(module.__name__):
-            return module.__name__
+            return f"{module.__name__}{_installed(module.__name__)}"
         live = {name: value for name, value in vars(module).items() if not name.startswith("__")}
         return ["module", self.of(live, above)]
 
@@ -165,6 +190,12 @@ class Description:
             return [type(value).__name__, repr(value.getvalue())]
         if isinstance(value, SILENT):
             return f"{type(value).__module__}.{type(value).__qualname__}"
+        if isinstance(value, threading.local):
+            return ["threading.local", self.of(vars(value), above)]
+        if type(value).__name__ == "ufunc":  # of numpy, made of somebody's function
+            return [value.__name__, self.of(gc.get_referents(value), above)]
+        if type(value).__name__ == "_lru_cache_wrapper" and self.looks_into(getattr(value, "__module__", None)):
+            self.caches.append(value)
         attributes = dict(sorted(attributes_of(value), key=lambda named: str(named[0])))
         if isinstance(value, PLAIN):  # of a class of its own
             kind: Any = next(kind for kind in PLAIN if isinstance(value, kind))
@@ -235,7 +266,36 @@ def array_in_words(value: object) -> list[Any] | None:
 def _named(thing: Any) -> str:
     """What is ours or a library's, by its name; of ours counts what it says as well."""
     name = f"{thing.__module__}.{thing.__qualname__}"
-    return f"{name} {built_in_source(thing.__module__)}" if counts(str(thing.__module__)) else name
+    if counts(str(thing.__module__)):
+        return f"{name} {built_in_source(thing.__module__)}"
+    return f"{name}{_installed(thing.__module__)}"
+
+
+def _installed(module: object) -> str:
+    """What else counts of something of a library's: what its distribution holds, unless ttabench needs it itself."""
+    found = distributions.content(package_of(module))
+    return f" {found}" if found else ""
+
+
+def late_imports(code: CodeType, package: str) -> dict[str, str]:
+    """Modules that a function of somebody's own imports when it is called, with digests of what that will be."""
+    from tta_bench.system import loading  # which stands on this
+
+    found: dict[str, str] = {}
+    constants: list[Any] = [None, None]  # those loaded last: the level and the names, before each import
+    for step in dis.get_instructions(code):
+        if step.opname == "LOAD_CONST":
+            constants = [constants[1], step.argval]
+        elif step.opname == "IMPORT_NAME":
+            level = constants[0] if isinstance(constants[0], int) else 0
+            names = constants[1] if isinstance(constants[1], tuple) else ()
+            base = absolute(level, step.argval, package)
+            candidates = (base, *(f"{base}.{name}" for name in names))
+            found |= {name: seen for name in candidates if (seen := loading.import_digest(name))}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= late_imports(constant, package)
+    return found
 
 
 def _content(cell: Any) -> Iterator[Any]:

@@ -13,14 +13,14 @@ import importlib.util
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from tta_bench.system.described import LIBRARIES, described, is_outside
-from tta_bench.system.files import digest
+from tta_bench.system import distributions
+from tta_bench.system.described import LIBRARIES, described, is_outside, own_packages, package_of
+from tta_bench.system.files import digest, file_digest
 from tta_bench.system.sources import built_in_source, counts, imported
 
 
@@ -54,7 +54,7 @@ class _Finder:
     """Finds what Python finds, and loads it freshly if it belongs to the plugin."""
 
     def __init__(self, package: str) -> None:
-        self.packages = _packages_beside(package)
+        self.packages = distributions.beside(package)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -87,18 +87,6 @@ def _source_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     return spec if spec is not None and spec.origin and type(spec.loader) is SourceFileLoader else None
 
 
-@cache
-def _packages_beside(package: str) -> frozenset[str]:
-    """A package, and whatever else the distribution brings along that offers it as a plugin."""
-    try:
-        entries = importlib.metadata.entry_points(group="ttabench")
-    except Exception:  # some other distribution's file is malformed: the registry has said so
-        return frozenset({package})
-    offers = (entry.dist for entry in entries if entry.value.partition(".")[0] == package)
-    files = (file for distribution in offers if distribution for file in distribution.files or ())
-    return frozenset({package, *(file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py")})
-
-
 def is_outside_file(file: str) -> bool:
     path, ours = Path(file).resolve(), Path(__file__).resolve().parent.parent
     return not any(path.is_relative_to(folder) for folder in [ours, *map(Path, LIBRARIES)])
@@ -128,9 +116,10 @@ def load_file(name: str, file: Path) -> ModuleType:
 
 
 def source_digest(module: str) -> str:
-    """Of what was executed for a module: its own bytes, and what it brings along or uses of ours."""
+    """Of what was executed for a module: its own bytes, what it brings along or uses of ours, and all that is installed
+    with it or that it rests on."""
     if module not in _loaded:  # somebody else has imported it before, or it is an extension
-        return _live_digest(module)
+        return digest([_live_digest(module), distributions.content(package_of(module))])
     own = digest(_loaded[module].content)
     helpers = dict(sorted(_helpers(module)))
     _hashed.update(helpers, [module])
@@ -151,11 +140,23 @@ def unhashed(before: Collection[str]) -> list[str]:
     )
 
 
+def import_digest(module: str) -> str:
+    """Of what an import within a function will find; empty for what is ours or counts as a library's name."""
+    if module in _loaded:
+        return digest(_loaded[module].content)
+    if module in sys.modules:
+        return _live_digest(module) if is_outside(module) else distributions.content(package_of(module))
+    file = _file_of(module, str(Path.cwd()))
+    if file is not None and is_outside_file(str(file)):
+        return file_digest(file)
+    return distributions.content(package_of(module))
+
+
 def _live_digest(module: str) -> str:
     """Of its own functions and classes, and of its variables."""
     live = {name: value for name, value in vars(sys.modules[module]).items() if not name.startswith("__")}
     own = {name: value for name, value in live.items() if _is_own(value, module)}
-    return digest({name: described(value) for name, value in own.items()})
+    return digest({name: described(value, own_packages(module)) for name, value in own.items()})
 
 
 def _is_own(value: object, module: str) -> bool:
@@ -167,7 +168,8 @@ def _is_own(value: object, module: str) -> bool:
 def _helpers(plugin: str) -> Iterator[tuple[str, str]]:
     """The modules that a plugin imports anywhere, and those that they import, with digests: outsiders' and ours."""
     beside = str(_loaded[plugin].file.parent)
-    packages = _packages_beside(plugin.partition(".")[0])
+    packages = distributions.beside(package_of(plugin))
+    installed = {package_of(plugin)}
     found, todo = {plugin}, [(plugin, _loaded[plugin])]
     while todo:
         name, source = todo.pop()
@@ -180,6 +182,11 @@ def _helpers(plugin: str) -> Iterator[tuple[str, str]]:
                 todo.append((used, helper))
             elif used in sys.modules and is_outside(used):
                 yield used, _live_digest(used)
+            else:
+                installed.add(package_of(used))
+    for package in installed:
+        if content := distributions.content(package):
+            yield f"all of {package}", content
 
 
 def _outsider(name: str, plugin: str, beside: str, packages: frozenset[str]) -> Source | None:

@@ -137,19 +137,19 @@ def _named_by(node: ast.AST, package: str) -> list[str]:
         case ast.Import():
             return [alias.name for alias in node.names]
         case ast.ImportFrom():
-            base = _absolute(node.level, node.module or "", package)
+            base = absolute(node.level, node.module or "", package)
             return [base, *(f"{base}.{alias.name}" for alias in node.names)]
         case ast.Call(
             func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
             args=[ast.Constant(value=str(name)), *_],
         ):
             plain = name.lstrip(".")
-            return [_absolute(len(name) - len(plain), plain, package)]
+            return [absolute(len(name) - len(plain), plain, package)]
         case _:
             return []
 
 
-def _absolute(level: int, name: str, package: str) -> str:
+def absolute(level: int, name: str, package: str) -> str:
     """`name` as seen from `package`, `level` dots before it."""
     parts = package.split(".")
     above = parts[: len(parts) - level + 1] if level else []

@@ -1,0 +1,121 @@
+"""What is installed: which distribution a module among the libraries comes from, and what of it counts.
+
+What ttabench needs itself (torch, numpy …) counts by its name, and records hold the versions. Everything else that is
+installed may be a plugin's own, or what it rests on: it counts by all that was put there, data and compiled code
+included, and by what it requires in turn.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import Distribution, PackagePath
+
+from tta_bench.system.files import digest, file_digest
+
+OURS = "ttabench"
+ABOUT = (".dist-info", ".egg-info")  # how it was installed, and as which version, which may be the same code
+
+
+@cache
+def content(package: str) -> str:
+    """Digest of the distributions that bring a top-level package, and of those that they require; empty for one that
+    ttabench needs itself, that nobody has installed, or that is a checkout: its files count where they lie."""
+    names = closure(_bringing().get(package, ())) - needed()
+    parts = {name: _content(_installed()[name]) for name in sorted(names)}
+    return digest(parts) if any(parts.values()) else ""
+
+
+@cache
+def needed() -> frozenset[str]:
+    """What ttabench requires, itself included."""
+    return closure([OURS])
+
+
+def is_common(package: str) -> bool:
+    """Whether a top-level package is Python's, or of what ttabench needs: nobody's own."""
+    brought = _bringing().get(package, ())
+    return package in sys.stdlib_module_names or not needed().isdisjoint(brought)
+
+
+@cache
+def offering() -> frozenset[str]:
+    """Top-level packages of others that offer plugins."""
+    try:
+        entries = importlib.metadata.entry_points(group=OURS)
+    except Exception:  # some other distribution's file is malformed: the registry has said so
+        return frozenset()
+    return frozenset(entry.module.partition(".")[0] for entry in entries) - {"tta_bench"}
+
+
+@cache
+def beside(package: str) -> frozenset[str]:
+    """A package, and whatever else its distribution brings along."""
+    brought = (name for name in _bringing().get(package, ()) if name not in needed())
+    files = (file for name in brought for file in _installed()[name].files or ())
+    return frozenset({package, *(file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py")})
+
+
+def closure(names: Iterable[str]) -> frozenset[str]:
+    """With all that these distributions require, and that is installed; what only an extra wants is left out."""
+    found: set[str] = set()
+    todo = list(names)
+    while todo:
+        name = todo.pop()
+        if name not in found and name in _installed():
+            found.add(name)
+            wanted = [line for line in _installed()[name].requires or () if "extra ==" not in line]
+            todo += [_plain(line) for line in wanted]
+    return frozenset(found)
+
+
+def _plain(requirement: str) -> str:
+    """The name in a requirement, in one spelling."""
+    found = re.match(r"[\w.-]+", requirement)
+    return re.sub(r"[-_.]+", "-", found[0] if found else "").lower()
+
+
+@cache
+def _installed() -> dict[str, Distribution]:
+    found: dict[str, Distribution] = {}
+    for distribution in importlib.metadata.distributions():
+        try:
+            found.setdefault(_plain(distribution.name), distribution)  # the first on the path is what is imported
+        except Exception:  # its metadata can't be read: the registry has said so
+            continue
+    return found
+
+
+@cache
+def _bringing() -> dict[str, list[str]]:
+    """Top-level package -> the distributions that it comes from."""
+    try:
+        found = importlib.metadata.packages_distributions()
+    except Exception:  # as above
+        return {}
+    return {package: sorted(set(map(_plain, names)) & _installed().keys()) for package, names in found.items()}
+
+
+def _content(distribution: Distribution) -> list[list[str]]:
+    """Its files with their digests: of one that offers plugins as they are, of any other as they were installed."""
+    files = [file for file in distribution.files or () if _counts(file)]
+    by_bytes = any(entry.group == OURS for entry in distribution.entry_points)
+    return sorted([str(file), _digest(file, by_bytes)] for file in files)
+
+
+def _counts(file: PackagePath) -> bool:
+    """Not what Python or pip write for themselves, nor how a checkout is found: that is another path elsewhere."""
+    written = file.parts[0].endswith(ABOUT) or "__pycache__" in file.parts or ".." in file.parts
+    return not written and not file.parts[0].startswith("__editable__") and file.suffix != ".pth"
+
+
+def _digest(file: PackagePath, by_bytes: bool) -> str:
+    if file.hash is not None and not by_bytes:
+        return file.hash.value
+    try:
+        return file_digest(file.locate())  # type: ignore[arg-type]  # a path, if it is a file
+    except OSError:
+        return "gone"
