@@ -137,6 +137,9 @@ class DatasetExtras:
 # ------------------------------------------------------------------------------------------------------ backbones
 
 
+LARGEST_SCALE = 1000.0  # CLIP's is at most 100, SigLIP's near 110
+
+
 class Backbone(Protocol):
     """An image and a text encoder with a common space. All features are unit-norm float32."""
 
@@ -144,7 +147,7 @@ class Backbone(Protocol):
     fingerprint: str  # digest of weights, preprocessing (mean and std included) and precision
     preprocess: Preprocess  # its size is the side of the images that `encode_images` takes
     embed_dim: int
-    logit_scale: float
+    logit_scale: float  # the factor itself, whose logarithm weights files hold: above 0, and LARGEST_SCALE at most
     logit_bias: float
 
     @classmethod

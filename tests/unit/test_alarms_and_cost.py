@@ -50,6 +50,7 @@ def test_flops_of_the_last_step(toy_bench: Bench) -> None:
 def test_a_scale_that_may_be_a_logarithm_is_said() -> None:
     assert "if it is that, everything but raw zero-shot mAP is wrong" in alarms.logarithmic_scale(4.6052)[0]
     assert "(100" in alarms.logarithmic_scale(4.6052)[0]
+    assert "exponentiated twice" in alarms.logarithmic_scale(1.9e7)[0]
     assert alarms.logarithmic_scale(14.29) == alarms.logarithmic_scale(100.0) == []
 
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tta_bench.interfaces import LARGEST_SCALE
 from tta_bench.system import published
 
 FAR = 3.0  # mAP points from the published value
 ALIKE = 0.999  # cosine of features that say nothing about what they are of
 LOOKED_AT = 64  # images
-LARGEST_LOGARITHM = 7.0  # of a scale of 1,100, more than any backbone has; CLIP's are 100
 SOME_IMAGES = 10  # that a memory may take to change
 
 
@@ -45,8 +45,14 @@ def no_spread(features: Tensor, what: str) -> list[str]:
 
 
 def logarithmic_scale(scale: float) -> list[str]:
-    """Weights hold the scale's logarithm, and whoever writes a pack or a backbone by hand may hand that on."""
-    if scale > LARGEST_LOGARITHM:
+    """Weights hold the scale's logarithm, and whoever writes a pack or a backbone by hand may hand that on, or take
+    the scale for it."""
+    if scale > LARGEST_SCALE:
+        return [
+            f"the logit scale is {scale:.4g}, more than any backbone's: if it was exponentiated twice, everything but "
+            "raw zero-shot mAP is wrong"
+        ]
+    if scale > math.log(LARGEST_SCALE):
         return []
     return [
         f"the logit scale is {scale:.4g}, as small as the logarithm of one ({math.exp(scale):.4g}): if it is that, "
