@@ -228,6 +228,62 @@ def test_the_recipe_stands_for_what_is_in_the_folder(tmp_path: Path) -> None:
     assert DiffTPT().recipes["generated"].count == 63
 
 
+def test_pictures_behind_links_count(tmp_path: Path) -> None:
+    draw(tmp_path / "disk" / "x" / "0.png", 9)
+    draw(tmp_path / "plain" / "x" / "0.png", 9)
+    folder = tmp_path / "gen"
+    folder.mkdir()
+    (folder / "x").symlink_to(tmp_path / "disk" / "x")
+    before = Generated(1, str(folder))
+    assert repr(before) == repr(Generated(1, str(tmp_path / "plain")))  # where it lies makes no difference
+    Image.effect_noise((90, 90), 90).save(tmp_path / "disk" / "x" / "0.png")
+    assert repr(Generated(1, str(folder))) != repr(before)
+
+
+def test_links_that_lead_back_have_an_end(tmp_path: Path) -> None:
+    draw(tmp_path / "x" / "0.png", 9)
+    before = Generated(1, str(tmp_path))
+    (tmp_path / "x" / "up").symlink_to(tmp_path)
+    looped = Generated(1, str(tmp_path))
+    assert looped.content != before.content
+    level = tmp_path / "levels"
+    for depth in range(40):  # 2 to the power of forty ways to its end
+        below = tmp_path / "levels" / f"{depth}"
+        below.mkdir(parents=True)
+        for side in ("left", "right"):
+            (level / side).symlink_to(below)
+        level = below
+    assert Generated(1, str(tmp_path)).content == Generated(1, str(tmp_path)).content != looped.content
+    (tmp_path / "x" / "1.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(BadData, match=r"1\.png: can't be read \(No such file or directory\); mend the link"):
+        Generated(1, str(tmp_path))
+
+
+def test_only_numbers_name_generated_images(tmp_path: Path) -> None:
+    for k in range(3):
+        draw(tmp_path / "x" / f"{k}.png", k)
+        draw(tmp_path / f"y_{k}.png", k)
+    (tmp_path / "x" / "notes.txt").touch()
+    draw(tmp_path / "y_grid.png", 200)  # beside others' pictures it is nobody's
+    recipe = Generated(2, str(tmp_path))
+    assert levels(recipe, "x.jpg") == levels(recipe, "y.jpg") == [0, 1]
+    draw(tmp_path / "x" / "grid.png", 200)
+    with pytest.raises(BadData, match=r"x/grid\.png: its name is not a number, so it is no generated image"):
+        recipe.files("x.jpg")
+    (tmp_path / "x" / "grid.png").rename(tmp_path / "x" / "01.jpg")
+    with pytest.raises(BadData, match=r"x/1\.png: has the number of 01\.jpg; take one of them away"):
+        recipe.files("x.jpg")
+
+
+def test_a_whole_id_comes_before_its_stem(tmp_path: Path) -> None:
+    draw(tmp_path / "a" / "0.png", 10)
+    draw(tmp_path / "a.png" / "0.png", 20)
+    draw(tmp_path / "b_0.png", 30)
+    draw(tmp_path / "b.jpg_0.png", 40)
+    recipe = Generated(1, str(tmp_path))
+    assert [levels(recipe, name) for name in ("a.jpg", "a.png", "b.png", "b.jpg")] == [[10], [20], [30], [40]]
+
+
 def test_bad_folders(tmp_path: Path) -> None:
     draw(tmp_path / "few" / "x_0.png", 9)
     with pytest.raises(BadData, match="1 generated image of 'x', but 63 are wanted"):
