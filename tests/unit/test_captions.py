@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from tta_bench.backbones.tiny import WEIGHTS, Tiny
 from tta_bench.errors import BadData, UsageError
 from tta_bench.generated import Generated
 from tta_bench.interfaces import Preprocess, Task
@@ -165,13 +168,68 @@ def test_build_and_load(tmp_path: Path) -> None:
     assert captions.build(str(text), COCO, made, file)[0].texts == ("A man.",)
 
 
+def rewritten(file: Path, about: dict[str, Any]) -> None:
+    save_file(load_file(file), file, {"about": json.dumps(about)})
+
+
+def about_of(file: Path) -> dict[str, Any]:
+    with safe_open(file, framework="pt") as content:
+        about: dict[str, Any] = json.loads(content.metadata()["about"])
+    return about
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+def test_a_corpus_of_other_weights_is_refused(tmp_path: Path) -> None:
+    """Weights of one architecture that differ a little; precisions of the same weights differ by less."""
+    file, names = tmp_path / "corpus.safetensors", ("sun", "tree", "house", "car")
+    weights = {name: t.float() if t.is_floating_point() else t for name, t in load_file(WEIGHTS).items()}
+    drawn = torch.Generator().manual_seed(0)
+    for name in [name for name, t in weights.items() if t.dim() > 1]:
+        weights[name] += 0.1 * weights[name].std() * torch.randn(weights[name].shape, generator=drawn)
+    save_file(weights, tmp_path / "tuned.safetensors")
+    tiny, tuned = Tiny.load("cpu"), Tiny.load("cpu", tmp_path / "tuned.safetensors")
+    captions.build("template", names, tuned, file)
+    text = tiny.encode_texts(names)
+    assert torch.nn.functional.cosine_similarity(text, tuned.encode_texts(names)).min() > 0.99
+    with pytest.raises(BadData, match="made with another backbone or other weights \\(tiny\\)"):
+        captions.load(file, Task(names, text, text[:, None], 10.0, encode_texts=tiny.encode_texts))
+    captions.build("template", names, tiny, file)
+    with torch.backends.mkldnn.flags(enabled=False):  # its bf16 kernels use AMX, which some sandboxes stop
+        for precision in ("fp32", "bf16", "fp16"):
+            encode = Tiny.load("cpu", precision=precision).encode_texts
+            captions.load(file, Task(names, text, text[:, None], 10.0, encode_texts=encode))
+
+
+def test_captions_all_over_a_corpus_are_compared(tmp_path: Path) -> None:
+    file = tmp_path / "corpus.safetensors"
+    made: Any = Words()
+    corpus, _ = captions.build("template", COCO, made, file)
+    about = about_of(file)
+    places = [int(at) for at in about["captions"]]
+    assert len(places) == 8
+    assert max(places) > 0.8 * len(corpus.texts)
+    assert [about["captions"][str(at)] for at in places] == [corpus.texts[at] for at in places]
+    rewritten(file, about | {"captions": about["captions"] | {str(places[-1]): "another caption"}})
+    with pytest.raises(BadData, match="other weights"):
+        captions.load(file, make_task())
+    for odd in ({}, {"-1": "x"}, {"100000": "x"}, {"0": 5}, {"first": "x"}, ["x"], None):
+        rewritten(file, about | {"captions": odd})
+        with pytest.raises(BadData, match="not a caption corpus"):
+            captions.load(file, make_task())
+    del about["captions"]
+    rewritten(file, about | {"first_caption": corpus.texts[0]})  # as older files have it
+    assert len(captions.load(file, make_task())[0]) == len(corpus.texts)
+    with pytest.raises(BadData, match="other weights"):
+        captions.load(file, make_task(backbone=Words(seed=1)))
+
+
 def test_a_corpus_for_something_else_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "corpus.safetensors"
     made: Any = Words()
     captions.build("template", COCO, made, file)
     with pytest.raises(BadData, match="other classes"):
         captions.load(file, make_task(COCO[::-1]))
-    with pytest.raises(BadData, match="another backbone \\(words\\)"):
+    with pytest.raises(BadData, match="another backbone or other weights \\(words\\)"):
         captions.load(file, make_task(backbone=Words(seed=1)))
     narrow = make_task()
     narrow.text = narrow.text[:, :8]
