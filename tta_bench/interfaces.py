@@ -197,6 +197,8 @@ class BackboneExtras:
     """Embedding of the token that begins every text [E]: tells whether a learned context was made for this tower."""
     prompts_from: str = ""
     """Digest of the learned prompts that are in the backbone already."""
+    too_long: Callable[[Sequence[str]], Sequence[str]] | None = None
+    """`too_long(texts)`: those that are longer than the text encoder reads. A run says that its prompts were cut."""
     weights_here: Callable[[], bool] | None = None
     """`weights_here()`, a class method: whether loading would find the weights on this machine. Loads nothing."""
     sources: Sequence[Path] | None = None

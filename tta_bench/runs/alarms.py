@@ -10,10 +10,12 @@ from torch import Tensor
 
 from tta_bench.interfaces import LARGEST_SCALE
 from tta_bench.system import published
+from tta_bench.system.text import counted, visible
 
 FAR = 3.0  # mAP points from the published value
 ALIKE = 0.999  # cosine of features that say nothing about what they are of
 LOOKED_AT = 64  # images
+SHOWN = 60  # characters of a text
 SOME_IMAGES = 10  # that a memory may take to change
 
 
@@ -57,6 +59,17 @@ def logarithmic_scale(scale: float) -> list[str]:
     return [
         f"the logit scale is {scale:.4g}, as small as the logarithm of one ({math.exp(scale):.4g}): if it is that, "
         "everything but raw zero-shot mAP is wrong"
+    ]
+
+
+def cut_prompts(cut: Sequence[str], count: int, backbone: str) -> list[str]:
+    """Prompts whose end the text encoder has not read: it may have been what told one class from another."""
+    if not cut:
+        return []
+    first = visible(cut[0] if len(cut[0]) <= SHOWN else f"{cut[0][:SHOWN]}…")
+    return [
+        f"{counted(len(cut), 'prompt')} of {count:,} {'is' if len(cut) == 1 else 'are'} longer than {backbone} reads, "
+        f"and cut: the first is '{first}'"
     ]
 
 
