@@ -80,6 +80,16 @@ class OpenClip:
             return normalize(self.model.encode_text(tokens).float(), dim=-1)
         return self._tower.encode(tokens)
 
+    def too_long(self, texts: Sequence[str]) -> list[str]:
+        """The texts that are cut: with twice the room the tokenizer makes more of them."""
+        if not texts:
+            return []
+        short = self.tokenizer(["a"])[0]
+        room, padding = len(short), short[-2]  # the last may be a token of the tower's own
+        read = (self.tokenizer(list(texts)) != padding).sum(1)
+        whole = (self.tokenizer(list(texts), context_length=2 * room) != padding).sum(1)
+        return [text for text, cut in zip(texts, (read < whole).tolist(), strict=True) if cut]
+
     # --------------------------------------------------------------------------------------- prompt tuning
 
     @property

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
+from tta_bench.interfaces import LARGEST_SCALE
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
     from open_clip.convert import convert_state_dict  # late, for the sake of those who have no weights
     from open_clip.model import convert_to_custom_text_state_dict
 
+    for name, tensor in weights.items():  # before anything is done with them
+        _refuse_special(tensor, f"{file}: its tensor {name}")
     weights = convert_state_dict(model, weights)
     if "positional_embedding" in weights and not hasattr(model, "positional_embedding"):
         weights = convert_to_custom_text_state_dict(weights)  # of before the text tower was a module of its own
@@ -96,9 +99,51 @@ def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
     if any(faults.values()):
         counts = "; ".join(f"{len(names)} {fault} ({_some(names)})" for fault, names in faults.items() if names)
         raise BadData(f"{file} does not hold the weights of {architecture}: of its tensors {counts}")
+    for name, tensor in weights.items():
+        _refuse_values(tensor, wanted[name], f"{file}: its tensor {name}")
+    _refuse_scale(weights["logit_scale"], file)
     model.load_state_dict(weights, strict=False)  # only counters can be missing by now
     if not any(tensor.any() for tensor in weights.values() if tensor.dim() > 1):
         log.warning("ttabench: warning: %s: its weights are all zero, so its numbers mean nothing", file)
+
+
+def _refuse_special(tensor: Tensor, what: str) -> None:
+    """Of what torch calls a tensor, only plain ones hold numbers that can be copied."""
+    if tensor.is_quantized:
+        kind = "is quantised"
+    elif tensor.is_meta:
+        kind = "is a meta tensor, which has a shape and no values"
+    elif tensor.layout != torch.strided or tensor.is_nested:
+        kind = f"is not a dense one ({'nested' if tensor.is_nested else _short(tensor.layout)})"
+    else:
+        return
+    raise BadData(f"{what} {kind}: save the state_dict() of the floating-point model, its tensors dense")
+
+
+def _refuse_values(tensor: Tensor, wanted: Tensor, what: str) -> None:
+    """torch copies any numbers into a model, also those of a quantised one, whose scales are elsewhere."""
+    if not wanted.is_floating_point():
+        return
+    if not tensor.is_floating_point():
+        raise BadData(
+            f"{what} is {_short(tensor.dtype)}, where the model has floating-point numbers: "
+            "save the state_dict() of the model before it was quantised"
+        )
+    if not tensor.to(wanted.dtype).isfinite().all():  # as the model will have them
+        raise BadData(f"{what} holds values that are not finite: no number can come of these weights; take others")
+
+
+def _refuse_scale(logarithm: Tensor, file: Path) -> None:
+    scale = float(logarithm.double().exp())
+    if scale > LARGEST_SCALE:
+        raise BadData(
+            f"{file}: its tensor logit_scale is {float(logarithm):.4g}, so that the scale would be {scale:.2g}, more "
+            f"than any backbone's ({LARGEST_SCALE:g} at most): weights hold the logarithm of the scale; save that"
+        )
+
+
+def _short(kind: object) -> str:
+    return str(kind).removeprefix("torch.")
 
 
 def _some(names: Sequence[str]) -> str:

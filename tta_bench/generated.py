@@ -25,8 +25,8 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".webp"}
 class Generated:
     """The first `n` generated images of a test image: `<folder>/<image id>/<k>.png` or `<folder>/<image id>_<k>.png`.
 
-    An extension of the image id is left out. `content` stands for the folder in the recipe's `repr`, so that a moved
-    folder keeps its features and another one never inherits them.
+    Where there is nothing under the whole id, its extension is left out. `content` stands for the folder in the
+    recipe's `repr`, so that a moved folder keeps its features and another one never inherits them.
     """
 
     n: int = 63
@@ -62,37 +62,61 @@ class Generated:
         stem = PurePosixPath(image_id)
         if stem.suffix.lower() in SUFFIXES:
             stem = stem.with_suffix("")
-        own_folder, beside = Path(self.folder, stem), Path(self.folder, stem.parent)
-        found: list[Path] = []
-        if own_folder.is_dir():
-            found = [f for f in own_folder.iterdir() if f.suffix.lower() in SUFFIXES]
-        elif beside.is_dir():
-            mine = re.compile(re.escape(stem.name) + r"_\d+")
-            found = [f for f in beside.iterdir() if f.suffix.lower() in SUFFIXES and mine.fullmatch(f.stem)]
+        found = self._numbered(PurePosixPath(image_id)) or self._numbered(stem)
         if len(found) < self.n:
             wanted = f"{self.n} {'is' if self.n == 1 else 'are'} wanted"
             raise BadData(
                 f"{self.folder}: {counted(len(found), 'generated image')} of '{image_id}', but {wanted} "
                 f"({stem}/<k>.png or {stem}_<k>.png; --set generated_count={len(found) or 'N'} takes fewer)"
             )
-        return sorted(found, key=_number)[: self.n]
+        return [found[number] for number in sorted(found)[: self.n]]
 
-
-def _number(file: Path) -> tuple[int, str]:
-    digits = re.findall(r"\d+", file.stem)
-    return int(digits[-1]) if digits else -1, file.name
+    def _numbered(self, name: PurePosixPath) -> dict[int, Path]:
+        """The pictures under a name by their numbers. In a folder of their own there may be no others."""
+        folder, prefix = Path(self.folder, name), ""
+        alone = folder.is_dir()
+        if not alone:
+            folder, prefix = Path(self.folder, name.parent), f"{name.name}_"
+        found: dict[int, Path] = {}
+        for file in sorted(f for f in folder.iterdir() if f.name.startswith(prefix)) if folder.is_dir() else []:
+            number = re.fullmatch("[0-9]+", file.stem.removeprefix(prefix))
+            if file.suffix.lower() not in SUFFIXES or not (number or alone):
+                continue
+            if number is None:
+                raise BadData(f"{file}: its name is not a number, so it is no generated image; take it away")
+            if int(number[0]) in found:
+                raise BadData(f"{file}: has the number of {found[int(number[0])].name}; take one of them away")
+            found[int(number[0])] = file
+        return found
 
 
 def _listing(folder: Path) -> str:
-    """Digest of the names and sizes of all files, as datasets of photographs have it."""
+    """Digest of the names and sizes of all files, as datasets of photographs have it; behind links, too.
+
+    A folder that was met before, as where a link leads back, is an entry that names it: so there is an end.
+    """
     if not folder.is_dir():
         raise UsageError(f"generated={folder}: no such folder")
-    entries = []
-    for here, _, names in os.walk(folder):
-        for name in names:
-            file = Path(here, name)
+    entries: list[list[str | int]] = []
+    met: dict[str, str] = {}  # the folder itself -> its first name here
+    for here, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()  # which name is the first must not depend on the disk
+        name = Path(here).relative_to(folder).as_posix()
+        first = met.setdefault(os.path.realpath(here), name)
+        if first != name:
+            folders.clear()
+            entries.append([name, first])
+            continue
+        for file in (Path(here, entry) for entry in names):
             if file.suffix.lower() in SUFFIXES:
-                entries.append([file.relative_to(folder).as_posix(), file.stat().st_size])
+                entries.append([file.relative_to(folder).as_posix(), _size(file)])
     if not entries:
         raise UsageError(f"generated={folder}: no images in it ({', '.join(sorted(SUFFIXES))})")
     return digest(sorted(entries))
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError as error:
+        raise BadData(f"{file}: can't be read ({error.strerror}); mend the link or take it away") from error

@@ -137,6 +137,9 @@ class DatasetExtras:
 # ------------------------------------------------------------------------------------------------------ backbones
 
 
+LARGEST_SCALE = 1000.0  # CLIP's is at most 100, SigLIP's near 110
+
+
 class Backbone(Protocol):
     """An image and a text encoder with a common space. All features are unit-norm float32."""
 
@@ -144,7 +147,7 @@ class Backbone(Protocol):
     fingerprint: str  # digest of weights, preprocessing (mean and std included) and precision
     preprocess: Preprocess  # its size is the side of the images that `encode_images` takes
     embed_dim: int
-    logit_scale: float
+    logit_scale: float  # the factor itself, whose logarithm weights files hold: above 0, and LARGEST_SCALE at most
     logit_bias: float
 
     @classmethod
@@ -194,6 +197,8 @@ class BackboneExtras:
     """Embedding of the token that begins every text [E]: tells whether a learned context was made for this tower."""
     prompts_from: str = ""
     """Digest of the learned prompts that are in the backbone already."""
+    too_long: Callable[[Sequence[str]], Sequence[str]] | None = None
+    """`too_long(texts)`: those that are longer than the text encoder reads. A run says that its prompts were cut."""
     weights_here: Callable[[], bool] | None = None
     """`weights_here()`, a class method: whether loading would find the weights on this machine. Loads nothing."""
     sources: Sequence[Path] | None = None

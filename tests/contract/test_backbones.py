@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,6 +118,10 @@ class HasAnInfiniteScale(Good):
     logit_scale = float("inf")
 
 
+class ExponentiatesTwice(Good):
+    logit_scale = math.exp(20.0)
+
+
 class IsNotUnitNorm(Good):
     def encode_images(self, pixels: Tensor) -> Tensor:
         return 2 * super().encode_images(pixels)
@@ -220,6 +225,7 @@ class PretendsToBeUntrained(Good):
         (WantsAStrangeResize, "preprocess makes sense"),
         (TurnsScoresRound, "logit scale and bias"),
         (HasAnInfiniteScale, "logit scale and bias"),
+        (ExponentiatesTwice, "logit scale and bias"),
         (IsNotUnitNorm, "image features"),
         (IsHalf, "image features"),
         (IsNotFinite, "image features"),

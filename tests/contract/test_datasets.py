@@ -202,6 +202,10 @@ class NamesAClassTwice(Good):
     class_names = ("dog", "dog")
 
 
+class NamesAClassInCapitals(Good):
+    class_names = ("dog", "Dog")
+
+
 class HasAnEmptyName(Good):
     class_names = ("dog", " ")
 
@@ -346,6 +350,7 @@ class HasLostASource(Good):
     ("dataset", "check"),
     [
         (NamesAClassTwice, "class names are unique"),
+        (NamesAClassInCapitals, "class names are unique"),
         (HasAnEmptyName, "class names are unique"),
         (RepeatsAnId, "ids are unique texts"),
         (CountsInsteadOfNaming, "ids are unique texts"),

@@ -39,7 +39,9 @@ def test_a_dataset_may_use_one_buffer_for_all_labels() -> None:
 @pytest.mark.parametrize(
     ("names", "complaint"),
     [
-        (("a", "b", "c", "a"), "has two classes of one name"),
+        (("a", "b", "c", "a"), "has two classes of one name, 'a' and 'a'"),
+        (("dog", "cat", "Dog", "a"), "has two classes of one name, 'dog' and 'Dog'"),
+        (("hot_dog", "cat", "a", "Hot  dog"), "has two classes of one name, 'hot_dog' and 'Hot  dog'"),
         ({"a", "b", "c", "d"}, "class_names must be a list or tuple of texts"),
         ("abcd", "class_names must be a list or tuple of texts"),
         ((1, 2, 3, 4), "class_names must be a list or tuple of texts"),

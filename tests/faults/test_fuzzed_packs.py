@@ -15,7 +15,7 @@ from tta_bench.errors import TTABenchError
 from tta_bench.features import pack as packs
 from tta_bench.features.pack import Pack
 from tta_bench.features.pack_source import PackBackbone, PackDataset, PackedPrompts, PackedViews
-from tta_bench.interfaces import Task
+from tta_bench.interfaces import LARGEST_SCALE, Task
 from tta_bench.prompts import captions
 from tta_bench.views import Original, Plain
 
@@ -54,8 +54,8 @@ def use(file: Path) -> None:
     assert len(dataset) == len(set(pack.ids)) > 0
     assert len(set(pack.class_names)) == len(pack.class_names) == pack.labels.shape[1]
     assert all(set(dataset[i].labels.tolist()) <= {-1, 0, 1} for i in range(len(dataset)))
-    assert 0 < backbone.logit_scale <= packs.LARGEST_SCALE
-    assert abs(backbone.logit_bias) <= packs.LARGEST_SCALE
+    assert 0 < backbone.logit_scale <= LARGEST_SCALE
+    assert abs(backbone.logit_bias) <= LARGEST_SCALE
     for prompt in pack.prompts:
         bank, text = PackedPrompts.of(pack, prompt).encode(backbone)
         check_unit(bank)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import pickle
 import sys
 import tarfile
 import types
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
-from tta_bench.backbones._weight_files import read_weights
+from tta_bench.backbones._weight_files import Weights, read_weights
 from tta_bench.backbones.tiny import WEIGHTS, Tiny
 from tta_bench.datasets._archives import Archive, unpack
 from tta_bench.errors import BadData
@@ -88,6 +91,58 @@ def test_weights_that_are_all_zero_are_pointed_out(
     (record,) = caplog.records
     assert "zeros.safetensors" in record.getMessage()
     assert "zero" in record.getMessage()
+
+
+def matrices(change: Callable[[Tensor], Tensor]) -> Callable[[Weights], Weights]:
+    return lambda weights: {name: change(t) if t.dim() == 2 else t for name, t in weights.items()}
+
+
+def one(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[Weights], Weights]:
+    return lambda weights: weights | {name: change(weights[name])}
+
+
+def spoilt(tensor: Tensor, value: float) -> Tensor:
+    tensor = tensor.clone()
+    tensor.view(-1)[0] = value
+    return tensor
+
+
+def quantised(tensor: Tensor) -> Tensor:
+    return torch.quantize_per_tensor(tensor, 0.01, 0, torch.qint8)
+
+
+MATRIX, SCALE = "text_projection", "logit_scale"
+ODD_WEIGHTS: dict[str, tuple[Callable[[Weights], Weights], str]] = {
+    "integers": (matrices(lambda t: (t * 127).to(torch.int8)), r"is int8, where the model has floating-point numbers"),
+    "bits": (one(MATRIX, lambda t: t > 0), rf"its tensor {MATRIX} is bool"),
+    "complex numbers": (one(MATRIX, lambda t: t.to(torch.complex64)), rf"its tensor {MATRIX} is complex64"),
+    "quantised": (matrices(quantised), "is quantised: save the state_dict"),
+    "sparse": (one(MATRIX, lambda t: t.to_sparse()), rf"its tensor {MATRIX} is not a dense one \(sparse_coo\)"),
+    "without values": (one(MATRIX, lambda t: t.to("meta")), rf"its tensor {MATRIX} is a meta tensor"),
+    "not a number": (one(MATRIX, lambda t: spoilt(t, math.nan)), rf"its tensor {MATRIX} holds values that are not fin"),
+    "beyond float32": (one(MATRIX, lambda t: spoilt(t.double(), 1e300)), rf"its tensor {MATRIX} holds values that are"),
+    "no scale": (one(SCALE, lambda t: t * math.nan), rf"its tensor {SCALE} holds values that are not finite"),
+    "the scale itself": (one(SCALE, torch.exp), rf"its tensor {SCALE} is 16\.\d+, .* weights hold the logarithm"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # torch's, on making them
+@pytest.mark.parametrize("what", ODD_WEIGHTS)
+def test_weights_that_no_features_can_come_of_are_refused(what: str, tmp_path: Path) -> None:
+    change, complaint = ODD_WEIGHTS[what]
+    weights = {n: t.float() if t.is_floating_point() else t for n, t in read_weights(WEIGHTS).items()}
+    file = tmp_path / "odd.pt"
+    torch.save(change(weights), file)
+    with pytest.raises(BadData, match=complaint) as caught:
+        Tiny.load("cpu", file)
+    assert str(file) in one_line(caught.value)
+    assert len(str(caught.value)) < len(str(file)) + 250
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float8_e4m3fn])
+def test_weights_of_any_floating_point_type_are_taken(dtype: torch.dtype, tmp_path: Path) -> None:
+    torch.save({n: t.to(dtype) if t.dim() > 1 else t for n, t in read_weights(WEIGHTS).items()}, tmp_path / "w.pt")
+    assert Tiny.load("cpu", tmp_path / "w.pt").logit_scale == Tiny.load("cpu").logit_scale
 
 
 # ---- TorchScript

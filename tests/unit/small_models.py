@@ -47,12 +47,12 @@ class WordTokenizer:
     def encode(self, text: str) -> list[int]:
         return [3 + zlib.crc32(word.encode()) % (self.vocab_size - 3) for word in canonicalize_text(text).split()]
 
-    def __call__(self, texts: Sequence[str]) -> Tensor:
-        rows = []
+    def __call__(self, texts: Sequence[str], context_length: int | None = None) -> Tensor:
+        rows, room = [], (context_length or self.context_length) - 1
         for text in texts:
             start = [] if self.sot_token_id is None else [self.sot_token_id]
-            tokens = [*start, *self.encode(text)][: self.context_length - 1]
-            padding = [self.pad_token_id] * (self.context_length - 1 - len(tokens))
+            tokens = [*start, *self.encode(text)][:room]
+            padding = [self.pad_token_id] * (room - len(tokens))
             rows.append([*tokens, self.eot_token_id, *padding])
         return torch.tensor(rows)
 

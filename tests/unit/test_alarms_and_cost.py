@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,21 @@ def test_flops_of_the_last_step(toy_bench: Bench) -> None:
 def test_a_scale_that_may_be_a_logarithm_is_said() -> None:
     assert "if it is that, everything but raw zero-shot mAP is wrong" in alarms.logarithmic_scale(4.6052)[0]
     assert "(100" in alarms.logarithmic_scale(4.6052)[0]
+    assert "exponentiated twice" in alarms.logarithmic_scale(1.9e7)[0]
     assert alarms.logarithmic_scale(14.29) == alarms.logarithmic_scale(100.0) == []
+
+
+def test_prompts_that_are_cut_are_said(toy_bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "long.json"
+    names = toy_bench.dataset("toy").class_names
+    file.write_text(json.dumps({name: [f"a {name}.", "in this picture " * 20 + name] for name in names}))
+    record = toy_bench.run(RunSpec("clip", "toy", "tiny", prompt=f"cupl:{file}")).record
+    (note,) = [note for note in record.notes if "cut" in note]
+    assert note.startswith("4 prompts of 8 are longer than tiny reads, and cut: the first is 'in this picture in")
+    assert len(note) < 200
+    assert not [n for n in toy_bench.run(RunSpec("clip", "toy", "tiny")).record.notes if "cut" in n]
+    assert "1 prompt of 2 is longer" in alarms.cut_prompts(["x\ny"], 2, "tiny")[0]
+    assert "'x\\ny'" in alarms.cut_prompts(["x\ny"], 2, "tiny")[0]
 
 
 def test_a_formula_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from tta_bench.backbones.tiny import WEIGHTS, Tiny
 from tta_bench.errors import BadData, UsageError
 from tta_bench.generated import Generated
 from tta_bench.interfaces import Preprocess, Task
@@ -165,13 +168,68 @@ def test_build_and_load(tmp_path: Path) -> None:
     assert captions.build(str(text), COCO, made, file)[0].texts == ("A man.",)
 
 
+def rewritten(file: Path, about: dict[str, Any]) -> None:
+    save_file(load_file(file), file, {"about": json.dumps(about)})
+
+
+def about_of(file: Path) -> dict[str, Any]:
+    with safe_open(file, framework="pt") as content:
+        about: dict[str, Any] = json.loads(content.metadata()["about"])
+    return about
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+def test_a_corpus_of_other_weights_is_refused(tmp_path: Path) -> None:
+    """Weights of one architecture that differ a little; precisions of the same weights differ by less."""
+    file, names = tmp_path / "corpus.safetensors", ("sun", "tree", "house", "car")
+    weights = {name: t.float() if t.is_floating_point() else t for name, t in load_file(WEIGHTS).items()}
+    drawn = torch.Generator().manual_seed(0)
+    for name in [name for name, t in weights.items() if t.dim() > 1]:
+        weights[name] += 0.1 * weights[name].std() * torch.randn(weights[name].shape, generator=drawn)
+    save_file(weights, tmp_path / "tuned.safetensors")
+    tiny, tuned = Tiny.load("cpu"), Tiny.load("cpu", tmp_path / "tuned.safetensors")
+    captions.build("template", names, tuned, file)
+    text = tiny.encode_texts(names)
+    assert torch.nn.functional.cosine_similarity(text, tuned.encode_texts(names)).min() > 0.99
+    with pytest.raises(BadData, match="made with another backbone or other weights \\(tiny\\)"):
+        captions.load(file, Task(names, text, text[:, None], 10.0, encode_texts=tiny.encode_texts))
+    captions.build("template", names, tiny, file)
+    with torch.backends.mkldnn.flags(enabled=False):  # its bf16 kernels use AMX, which some sandboxes stop
+        for precision in ("fp32", "bf16", "fp16"):
+            encode = Tiny.load("cpu", precision=precision).encode_texts
+            captions.load(file, Task(names, text, text[:, None], 10.0, encode_texts=encode))
+
+
+def test_captions_all_over_a_corpus_are_compared(tmp_path: Path) -> None:
+    file = tmp_path / "corpus.safetensors"
+    made: Any = Words()
+    corpus, _ = captions.build("template", COCO, made, file)
+    about = about_of(file)
+    places = [int(at) for at in about["captions"]]
+    assert len(places) == 8
+    assert max(places) > 0.8 * len(corpus.texts)
+    assert [about["captions"][str(at)] for at in places] == [corpus.texts[at] for at in places]
+    rewritten(file, about | {"captions": about["captions"] | {str(places[-1]): "another caption"}})
+    with pytest.raises(BadData, match="other weights"):
+        captions.load(file, make_task())
+    for odd in ({}, {"-1": "x"}, {"100000": "x"}, {"0": 5}, {"first": "x"}, ["x"], None):
+        rewritten(file, about | {"captions": odd})
+        with pytest.raises(BadData, match="not a caption corpus"):
+            captions.load(file, make_task())
+    del about["captions"]
+    rewritten(file, about | {"first_caption": corpus.texts[0]})  # as older files have it
+    assert len(captions.load(file, make_task())[0]) == len(corpus.texts)
+    with pytest.raises(BadData, match="other weights"):
+        captions.load(file, make_task(backbone=Words(seed=1)))
+
+
 def test_a_corpus_for_something_else_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "corpus.safetensors"
     made: Any = Words()
     captions.build("template", COCO, made, file)
     with pytest.raises(BadData, match="other classes"):
         captions.load(file, make_task(COCO[::-1]))
-    with pytest.raises(BadData, match="another backbone \\(words\\)"):
+    with pytest.raises(BadData, match="another backbone or other weights \\(words\\)"):
         captions.load(file, make_task(backbone=Words(seed=1)))
     narrow = make_task()
     narrow.text = narrow.text[:, :8]
@@ -226,6 +284,62 @@ def test_the_recipe_stands_for_what_is_in_the_folder(tmp_path: Path) -> None:
     assert method.recipes["generated"] == one
     assert method.digests() == {"generated": one.content}
     assert DiffTPT().recipes["generated"].count == 63
+
+
+def test_pictures_behind_links_count(tmp_path: Path) -> None:
+    draw(tmp_path / "disk" / "x" / "0.png", 9)
+    draw(tmp_path / "plain" / "x" / "0.png", 9)
+    folder = tmp_path / "gen"
+    folder.mkdir()
+    (folder / "x").symlink_to(tmp_path / "disk" / "x")
+    before = Generated(1, str(folder))
+    assert repr(before) == repr(Generated(1, str(tmp_path / "plain")))  # where it lies makes no difference
+    Image.effect_noise((90, 90), 90).save(tmp_path / "disk" / "x" / "0.png")
+    assert repr(Generated(1, str(folder))) != repr(before)
+
+
+def test_links_that_lead_back_have_an_end(tmp_path: Path) -> None:
+    draw(tmp_path / "x" / "0.png", 9)
+    before = Generated(1, str(tmp_path))
+    (tmp_path / "x" / "up").symlink_to(tmp_path)
+    looped = Generated(1, str(tmp_path))
+    assert looped.content != before.content
+    level = tmp_path / "levels"
+    for depth in range(40):  # 2 to the power of forty ways to its end
+        below = tmp_path / "levels" / f"{depth}"
+        below.mkdir(parents=True)
+        for side in ("left", "right"):
+            (level / side).symlink_to(below)
+        level = below
+    assert Generated(1, str(tmp_path)).content == Generated(1, str(tmp_path)).content != looped.content
+    (tmp_path / "x" / "1.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(BadData, match=r"1\.png: can't be read \(No such file or directory\); mend the link"):
+        Generated(1, str(tmp_path))
+
+
+def test_only_numbers_name_generated_images(tmp_path: Path) -> None:
+    for k in range(3):
+        draw(tmp_path / "x" / f"{k}.png", k)
+        draw(tmp_path / f"y_{k}.png", k)
+    (tmp_path / "x" / "notes.txt").touch()
+    draw(tmp_path / "y_grid.png", 200)  # beside others' pictures it is nobody's
+    recipe = Generated(2, str(tmp_path))
+    assert levels(recipe, "x.jpg") == levels(recipe, "y.jpg") == [0, 1]
+    draw(tmp_path / "x" / "grid.png", 200)
+    with pytest.raises(BadData, match=r"x/grid\.png: its name is not a number, so it is no generated image"):
+        recipe.files("x.jpg")
+    (tmp_path / "x" / "grid.png").rename(tmp_path / "x" / "01.jpg")
+    with pytest.raises(BadData, match=r"x/1\.png: has the number of 01\.jpg; take one of them away"):
+        recipe.files("x.jpg")
+
+
+def test_a_whole_id_comes_before_its_stem(tmp_path: Path) -> None:
+    draw(tmp_path / "a" / "0.png", 10)
+    draw(tmp_path / "a.png" / "0.png", 20)
+    draw(tmp_path / "b_0.png", 30)
+    draw(tmp_path / "b.jpg_0.png", 40)
+    recipe = Generated(1, str(tmp_path))
+    assert [levels(recipe, name) for name in ("a.jpg", "a.png", "b.png", "b.jpg")] == [[10], [20], [30], [40]]
 
 
 def test_bad_folders(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, normalize
 
+from tests.unit.small_models import FAMILIES
 from tests.unit.test_text_towers import make
 from tta_bench.backbones._open_clip import OpenClip
 from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
@@ -43,6 +44,34 @@ def save(file: Path, content: object) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------ sentences
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_backbone_says_which_texts_it_cuts(family: str) -> None:
+    """Those whose last word is not read; a text that just fits is whole."""
+    backbone = make(family)
+    room = backbone.tokenizer(["a"]).shape[1]
+    texts = [" ".join(["cat"] * count) for count in range(1, room + 3)]
+    longer = backbone.tokenizer([f"{text} dog" for text in texts])
+    fits = [bool((a != b).any()) for a, b in zip(backbone.tokenizer(texts), longer, strict=True)]
+    last = fits.index(False)  # of this one the next word is not read any more, but it is whole
+    assert 2 < last < len(texts) - 1
+    assert backbone.too_long(texts) == texts[last + 1 :]
+    assert backbone.too_long([]) == []
+
+
+def test_prompts_that_are_too_long_are_found(tmp_path: Path, backbone: Any) -> None:
+    assert PromptSet.named("ensemble", NAMES).too_long(backbone) == []
+    file = tmp_path / "cupl.json"
+    endless = "small " * 80 + "cat"
+    file.write_text(json.dumps({name: ["short.", endless][: 1 + (name == "cat")] for name in NAMES}))
+    assert PromptSet.named(f"cupl:{file}", NAMES).too_long(backbone) == [endless]
+    learned = save(tmp_path / "coop.pth", {"state_dict": {"ctx": torch.randn(74, 32)}})
+    prompts = PromptSet.named(f"coop:{learned}", NAMES)
+    assert prompts.too_long(backbone) == []  # which does not have them
+    assert prompts.too_long(_adapt(prompts, backbone)) == [f"<context> {name}." for name in NAMES]
+    mute: Any = object()
+    assert PromptSet.named("photo", NAMES).too_long(mute) == []
 
 
 def test_templates(backbone: OpenClip) -> None:

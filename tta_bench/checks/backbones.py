@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tta_bench.checks.verdicts import CannotTell, Checks, Examination, blame
 from tta_bench.errors import TTABenchError, UsageError, WeightsMissing
-from tta_bench.interfaces import Backbone, BackboneExtras, Preprocess, PromptTunable
+from tta_bench.interfaces import LARGEST_SCALE, Backbone, BackboneExtras, Preprocess, PromptTunable
 
 DEVICE = "cpu"
 TOLERANCE = 1e-4  # of a unit feature's entries: another batch adds up in another order
@@ -85,6 +85,8 @@ def _logit_scale(loaded: Loaded) -> str:
     for name, value in (("logit_scale", scale), ("logit_bias", bias)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return f"{name} is {value!r}, not a finite number"
+    if scale > LARGEST_SCALE:
+        return f"logit_scale is {scale:.4g}, more than any backbone's: was it exponentiated twice?"
     return "" if scale > 0 else f"logit_scale is {scale}: scores would be turned round or all alike"
 
 

@@ -6,7 +6,6 @@ the built-in datasets.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from PIL import Image, ImageFile
 from tta_bench.checks.verdicts import CannotTell, Checks, Examination, blame
 from tta_bench.errors import BadData, DataMissing, UsageError
 from tta_bench.interfaces import Dataset, DatasetExtras, Sample
-from tta_bench.system.text import counted
+from tta_bench.system.text import counted, first_alike
 
 IMAGES = 5  # decoded by a check, from all over the dataset
 NO_VARIANT = "no-such-variant"
@@ -97,8 +96,8 @@ def _class_names(opened: Opened) -> str:
     strange = next((name for name in names if not isinstance(name, str) or not name.strip()), None)
     if strange is not None:
         return f"{strange!r} is no name for a class: its prompt would say nothing"
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    return f"'{twice[0]}' is the name of two classes" if twice else ""
+    alike = first_alike(names)
+    return f"two classes have one name: '{alike[0]}' and '{alike[1]}'" if alike else ""
 
 
 def _ids(opened: Opened) -> str:

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.features.pack_rows import NORM_TOLERANCE, Rows, unit
-from tta_bench.interfaces import ViewRecipe
+from tta_bench.interfaces import LARGEST_SCALE, ViewRecipe
 from tta_bench.system.files import file_digest
 from tta_bench.system.text import is_text
 from tta_bench.views import Original
@@ -40,7 +40,6 @@ from tta_bench.views import Original
 FORMAT = "1"
 CHUNK = 256  # images that `verify` looks at in one go
 LONGEST_FAULT = 600  # characters
-LARGEST_SCALE = 1000.0  # CLIP's is at most 100, SigLIP's near 110
 REGIONS = ("crops",)  # families that show parts of the image; the others show it as a whole
 
 Labels = np.ndarray[Any, np.dtype[np.int8]]

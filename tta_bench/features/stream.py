@@ -19,7 +19,7 @@ from tta_bench.features.rendering import render
 from tta_bench.features.source import StoredViews
 from tta_bench.interfaces import Dataset, DatasetExtras, Observation
 from tta_bench.metrics.single_label import is_single_label
-from tta_bench.system.text import counted
+from tta_bench.system.text import counted, first_alike, visible
 from tta_bench.views import Original
 
 Mailbox: TypeAlias = SimpleQueue[Any]
@@ -62,8 +62,12 @@ def _ids_and_labels(dataset: Dataset) -> tuple[list[str], Labels]:
     names = dataset.class_names
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise BadData(f"dataset {dataset.name}: class_names must be a list or tuple of texts")
-    if len({name.replace("_", " ") for name in names}) < len(names):  # as prompts spell them
-        raise BadData(f"dataset {dataset.name} has two classes of one name")
+    alike = first_alike(names)
+    if alike is not None:
+        raise BadData(
+            f"dataset {dataset.name} has two classes of one name, '{visible(alike[0])}' and '{visible(alike[1])}' "
+            "(capitals, spaces and underscores make no difference to a prompt): rename one, or merge them"
+        )
     ids: list[str] = []
     labels = np.empty((len(dataset), len(names)), dtype=np.int8)  # filled with copies: a dataset may use one buffer
     for i in range(len(dataset)):

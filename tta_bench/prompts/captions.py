@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import Backbone, Task
@@ -27,7 +28,8 @@ from tta_bench.system.text import counted, is_text, visible
 TEMPLATE = "template"
 TEMPLATE_VERSION = "1"  # raise it when the template corpus changes: part of a run's config identity
 BATCH = 256
-ABOUT = ("classes", "backbone", "first_caption")  # what a corpus file must say of itself
+COMPARED = 8  # captions that a corpus file keeps the texts of, to know the backbone that it was made with
+SAME_BACKBONE = 0.9995  # cosine of one caption's two features; bf16 and fp32 are 0.0001 apart
 
 Encode = Callable[[Sequence[str]], Tensor]
 
@@ -186,12 +188,17 @@ def build(source: str, class_names: Sequence[str], backbone: Backbone, output: P
         "backbone": backbone.name,
         "backbone_digest": backbone.fingerprint,
         "source": TEMPLATE if source == TEMPLATE else visible(Path(source).name),
-        "first_caption": corpus.texts[0],
+        "captions": {str(at): corpus.texts[at] for at in _spread(len(corpus.texts))},
     }
     tensors = {"embeddings": embeddings.float().cpu().contiguous(), "sizes": sizes.cpu()}
     # One entry, because safetensors writes several in a random order, and one corpus has one digest.
     write_atomically(output, save(tensors, metadata={"about": canonical_json(about)}))
     return corpus, file_digest(output)
+
+
+def _spread(count: int) -> list[int]:
+    """Places of the captions to compare."""
+    return sorted({count * k // COMPARED for k in range(COMPARED)})
 
 
 def load(file: Path, task: Task) -> tuple[Tensor, Tensor]:
@@ -200,29 +207,39 @@ def load(file: Path, task: Task) -> tuple[Tensor, Tensor]:
         raise UsageError(f"captions={file}: no such file (`ttabench captions build` makes one)")
     try:
         with safe_open(file, framework="pt") as content:
-            about: dict[str, str] = parse_json((content.metadata() or {})["about"])
+            about: dict[str, Any] = parse_json((content.metadata() or {})["about"])
             embeddings, sizes = content.get_tensor("embeddings"), content.get_tensor("sizes")
-        if not all(isinstance(about[key], str) and is_text(about[key]) for key in ABOUT):
-            raise ValueError("not texts")
-        if embeddings.dim() != 2 or not len(embeddings) or sizes.shape != embeddings.shape[:1]:
+        known = _known_captions(about)
+        if embeddings.dim() != 2 or len(embeddings) <= max(known) or sizes.shape != embeddings.shape[:1]:
             raise ValueError("shapes")
         lengths = embeddings.float().norm(dim=-1)
         if embeddings.dtype != torch.float32 or not ((lengths - 1).abs() < 0.01).all():  # nor is a NaN
             raise ValueError("embeddings")
         if sizes.dtype != torch.int64 or sizes.min() < 1:
             raise ValueError("sizes")
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise BadData(f"{file}: not a caption corpus (`ttabench captions build` makes one)") from error
     if about["classes"] != digest(list(task.class_names)):
         raise BadData(f"{file}: made for other classes than this dataset's")
     other = embeddings.shape[1] != task.text.shape[1]
-    if not other and task.encode_texts is not None:
-        other = bool(
-            (task.encode_texts([about["first_caption"]])[0].cpu() @ embeddings[0]) < 0.99
-        )  # one dimension, two backbones
+    if not other and task.encode_texts is not None:  # one dimension, two backbones, or two weights of one
+        features = task.encode_texts(list(known.values())).float().cpu()
+        cosines = cosine_similarity(features, embeddings[list(known)])
+        other = not bool((cosines >= SAME_BACKBONE).all())
     if other:
-        raise BadData(f"{file}: made with another backbone ({about['backbone']})")
+        made_with = visible(about["backbone"])
+        raise BadData(f"{file}: made with another backbone or other weights ({made_with}); build it with the run's own")
     return embeddings.to(task.text.device), sizes.to(task.text.device)
+
+
+def _known_captions(about: dict[str, Any]) -> dict[int, str]:
+    """The texts that a file keeps by their places; older ones keep the first. Raises what a careless look raises."""
+    found = about["captions"] if "captions" in about else {"0": about["first_caption"]}
+    known = {int(at): text for at, text in found.items()}
+    texts = (about["classes"], about["backbone"], *known.values())
+    if not known or min(known) < 0 or not all(isinstance(text, str) and is_text(text) for text in texts):
+        raise ValueError("not texts by their places")
+    return known
 
 
 def corpus_for(task: Task, captions: Any) -> tuple[Tensor, Tensor]:

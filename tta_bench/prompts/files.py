@@ -21,7 +21,7 @@ from torch import Tensor
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import BackboneExtras
 from tta_bench.system.files import file_digest, parse_json, read_utf8
-from tta_bench.system.text import is_text
+from tta_bench.system.text import is_text, plain_name
 
 log = logging.getLogger(__name__)
 
@@ -37,28 +37,24 @@ def read_cupl(file: Path, class_names: Sequence[str]) -> list[tuple[str, ...]]:
         raise BadData(f"{file}: not a json file ({error})") from error
     if not isinstance(content, dict):
         raise BadData(f"{file}: not a table of sentences by class")
-    by_class = {_plain_name(name): sentences for name, sentences in content.items()}
+    by_class = {plain_name(name): sentences for name, sentences in content.items()}
     if len(by_class) < len(content):
-        spelt = [_plain_name(name) for name in content]
+        spelt = [plain_name(name) for name in content]
         twice = next(name for name in spelt if spelt.count(name) > 1)
         raise BadData(f"{file}: class '{twice}' is in it twice, in two spellings")
-    missing = [name for name in class_names if not by_class.get(_plain_name(name))]
+    missing = [name for name in class_names if not by_class.get(plain_name(name))]
     if missing:
         more = f" and for {len(missing) - 1} more" if len(missing) > 1 else ""
         raise BadData(f"{file}: no sentences for class '{missing[0]}'{more}")
     found = []
     for name in class_names:
-        sentences = by_class[_plain_name(name)]
+        sentences = by_class[plain_name(name)]
         if not isinstance(sentences, list) or not all(isinstance(s, str) and s.strip() for s in sentences):
             raise BadData(f"{file}: class '{name}' needs a list of sentences")
         if not all(map(is_text, sentences)):
             raise BadData(f"{file}: a sentence of class '{name}' holds half a character (a lone surrogate)")
         found.append(tuple(sentences))
     return found
-
-
-def _plain_name(name: str) -> str:
-    return " ".join(name.replace("_", " ").lower().split())
 
 
 # --------------------------------------------------------------------------------------------------- checkpoints

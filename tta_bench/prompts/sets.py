@@ -113,6 +113,22 @@ class PromptSet:
             )
         return backbone.with_deep_prompts(self.learned)
 
+    def too_long(self, backbone: Backbone) -> list[str]:
+        """The prompts that the backbone can't read to their end, as far as it says so."""
+        too_long = BackboneExtras.of(backbone).too_long
+        if too_long is None:
+            return []
+        learned = self._learned_in(backbone)
+        if learned is None:
+            return list(too_long([text for texts in self.texts for text in texts]))
+        words = "a " * len(learned.context)  # the word "a" keeps the place of a vector that is no word
+        names = {f"{words}{name.replace('_', ' ')}.": f"<context> {name}." for name in self.class_names}
+        return [names[text] for text in too_long(list(names))]
+
+    def _learned_in(self, backbone: Backbone) -> Coop | Maple | None:
+        """The learned context that the backbone puts before the names, if it is one that has these prompts."""
+        return self.learned if BackboneExtras.of(backbone).prompts_from == self.file else None
+
     def encode(self, backbone: Backbone) -> tuple[Tensor, Tensor]:
         """Text bank [C, P, D] and prototypes [C, D], the unit mean of each class's prompts.
 
@@ -120,7 +136,7 @@ class PromptSet:
         others repeat theirs in the bank, but not in the prototype.
         """
         with torch.no_grad():
-            if self.learned is not None and BackboneExtras.of(backbone).prompts_from == self.file:
+            if self._learned_in(backbone) is not None:
                 tunable = cast(PromptTunable, backbone)
                 text = tunable.encode_context(tunable.init_context(""), self.class_names)
                 return text[:, None], text

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tta_bench.interfaces import LARGEST_SCALE
 from tta_bench.runs.watched import Reached
 from tta_bench.system import published
+from tta_bench.system.text import counted, visible
 
 FAR = 3.0  # mAP points from the published value
 ALIKE = 0.999  # cosine of features that say nothing about what they are of
 LOOKED_AT = 64  # images
-LARGEST_LOGARITHM = 7.0  # of a scale of 1,100, more than any backbone has; CLIP's are 100
+SHOWN = 60  # characters of a text
 SOME_IMAGES = 10  # that a memory may take to change
 
 
@@ -46,12 +48,29 @@ def no_spread(features: Tensor, what: str) -> list[str]:
 
 
 def logarithmic_scale(scale: float) -> list[str]:
-    """Weights hold the scale's logarithm, and whoever writes a pack or a backbone by hand may hand that on."""
-    if scale > LARGEST_LOGARITHM:
+    """Weights hold the scale's logarithm, and whoever writes a pack or a backbone by hand may hand that on, or take
+    the scale for it."""
+    if scale > LARGEST_SCALE:
+        return [
+            f"the logit scale is {scale:.4g}, more than any backbone's: if it was exponentiated twice, everything but "
+            "raw zero-shot mAP is wrong"
+        ]
+    if scale > math.log(LARGEST_SCALE):
         return []
     return [
         f"the logit scale is {scale:.4g}, as small as the logarithm of one ({math.exp(scale):.4g}): if it is that, "
         "everything but raw zero-shot mAP is wrong"
+    ]
+
+
+def cut_prompts(cut: Sequence[str], count: int, backbone: str) -> list[str]:
+    """Prompts whose end the text encoder has not read: it may have been what told one class from another."""
+    if not cut:
+        return []
+    first = visible(cut[0] if len(cut[0]) <= SHOWN else f"{cut[0][:SHOWN]}…")
+    return [
+        f"{counted(len(cut), 'prompt')} of {count:,} {'is' if len(cut) == 1 else 'are'} longer than {backbone} reads, "
+        f"and cut: the first is '{first}'"
     ]
 
 

@@ -232,10 +232,18 @@ class Run:
         episodic = self.method.setting == "episodic"
         return [
             *alarms.no_spread(task.text, "the class texts"),
+            *self._cut_prompts(),
             *alarms.logarithmic_scale(task.scale),
             *(alarms.changed_class(self.method.name) if origin_of(self.method) != self.origin else []),
             *alarms.unchanged_state(adaptation.first_state, weight.digest, len(self.stream), episodic),
         ]
+
+    def _cut_prompts(self) -> list[str]:
+        notes = []
+        for source in [self.source] + ([] if self.reward is None else [self.reward]):
+            cut = source.prompts.too_long(source.backbone)
+            notes += alarms.cut_prompts(cut, source.prompts.count, source.backbone_name)
+        return notes
 
     def _unlike_preset(self) -> list[str]:
         """In what the run does not follow the protocol that it was meant to."""

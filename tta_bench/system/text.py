@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def visible(text: object) -> str:
     r"""The text with everything that a terminal or a file would obey instead of showing written out: \x1b, \n, \u202e.
@@ -23,6 +25,29 @@ def is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def plain_name(name: str) -> str:
+    """A class's name as tokenizers read it: capitals, underscores and further spaces make no difference.
+
+    >>> plain_name("Hot_dog "), plain_name("hot  dog")
+    ('hot dog', 'hot dog')
+    """
+    return " ".join(name.replace("_", " ").lower().split())
+
+
+def first_alike(names: Sequence[str]) -> tuple[str, str] | None:
+    """The first two classes that a prompt can't tell apart; None if there are none.
+
+    >>> first_alike(["dog", "cat", "Dog"])
+    ('dog', 'Dog')
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if plain_name(name) in seen:
+            return seen[plain_name(name)], name
+        seen[plain_name(name)] = name
+    return None
 
 
 def counted(count: int, thing: str) -> str:
