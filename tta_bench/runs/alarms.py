@@ -82,6 +82,14 @@ def changed_class(method: str) -> list[str]:
     ]
 
 
+def left_by_another(method: str) -> list[str]:
+    """An instance of a class that an earlier run in this process has changed."""
+    return [
+        f"an earlier run in this process has changed the class of {method} or what it uses of its module, so that this "
+        "number may depend on that run: run it again in a new process"
+    ]
+
+
 def unchanged_state(first: str, last: str, images: int, episodic: bool) -> list[str]:
     """A method with a memory that never changes. `first` and `last` are digests of the state after these images, empty
     where there is none; an episodic method starts afresh with every image."""

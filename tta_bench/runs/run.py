@@ -47,6 +47,8 @@ from tta_bench.system.progress import Reporter
 from tta_bench.system.stamps import Read
 from tta_bench.views import Original
 
+_changed: set[type] = set()  # classes of instances that a run in this process was seen to change
+
 
 @dataclass
 class Run:
@@ -234,7 +236,7 @@ class Run:
             *alarms.no_spread(task.text, "the class texts"),
             *self._cut_prompts(),
             *alarms.logarithmic_scale(task.scale),
-            *(alarms.changed_class(self.method.name) if origin_of(self.method) != self.origin else []),
+            *self._changed_class(),
             *alarms.unchanged_state(adaptation.first_state, weight.digest, len(self.stream), episodic),
         ]
 
@@ -244,6 +246,14 @@ class Run:
             cut = source.prompts.too_long(source.backbone)
             notes += alarms.cut_prompts(cut, source.prompts.count, source.backbone_name)
         return notes
+
+    def _changed_class(self) -> list[str]:
+        """What an instance of somebody's own class has left in it, or found there."""
+        said = alarms.left_by_another(self.method.name) if type(self.method) in _changed else []
+        if origin_of(self.method) != self.origin:
+            _changed.add(type(self.method))
+            said += alarms.changed_class(self.method.name)
+        return said
 
     def _unlike_preset(self) -> list[str]:
         """In what the run does not follow the protocol that it was meant to."""

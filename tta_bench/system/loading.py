@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tta_bench.system import distributions
 from tta_bench.system.described import LIBRARIES, described, is_outside, own_packages, package_of
-from tta_bench.system.files import digest, file_digest
+from tta_bench.system.files import digest
 from tta_bench.system.sources import built_in_source, counts, imported
 
 
@@ -31,6 +31,7 @@ class Source(NamedTuple):
     content: bytes
 
 
+NOTEBOOK = ""  # in place of a plugin's name
 _loaded: dict[str, Source] = {}  # module -> what was executed
 _hashed: set[str] = set()  # modules that some digest knows
 _kept: dict[str, tuple[str, Source]] = {}  # module -> the plugin that may import it, and what will be executed then
@@ -141,15 +142,16 @@ def unhashed(before: Collection[str]) -> list[str]:
 
 
 def import_digest(module: str) -> str:
-    """Of what an import within a function will find; empty for what is ours or counts as a library's name."""
+    """Of what an import within a notebook's function will find, and then executes; empty for what is ours or counts as
+    a library's name."""
     if module in _loaded:
         return digest(_loaded[module].content)
     if module in sys.modules:
         return _live_digest(module) if is_outside(module) else distributions.content(package_of(module))
-    file = _file_of(module, str(Path.cwd()))
-    if file is not None and is_outside_file(str(file)):
-        return file_digest(file)
-    return distributions.content(package_of(module))
+    if module in _kept and _kept[module][0] == NOTEBOOK:
+        del _kept[module]  # it may have been edited since
+    helper = _outsider(module, NOTEBOOK, str(Path.cwd()), frozenset())
+    return distributions.content(package_of(module)) if helper is None else digest(helper.content)
 
 
 def _live_digest(module: str) -> str:
@@ -216,7 +218,7 @@ def _file_of(module: str, beside: str) -> Path | None:
         name = ".".join(parts[:depth])
         spec = PathFinder.find_spec(name, path)
         if spec is None and depth == 1:
-            spec = PathFinder.find_spec(name, [beside])
+            spec = PathFinder.find_spec(name, [beside]) or _found_elsewhere(name)
         if spec is None:
             return None
         path = spec.submodule_search_locations
@@ -224,3 +226,11 @@ def _file_of(module: str, beside: str) -> Path | None:
             return None  # what is in a module is no module
     assert spec is not None
     return Path(spec.origin).resolve() if spec.origin and type(spec.loader) is SourceFileLoader else None
+
+
+def _found_elsewhere(package: str) -> ModuleSpec | None:
+    """As an editable installation is found, whose finder is no path."""
+    try:
+        return importlib.util.find_spec(package)
+    except (ImportError, ValueError, AttributeError):  # some finder's own fault, or a module without a spec
+        return None
