@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 import tta_bench
 from tests.conftest import TOY
 from tta_bench.plugins import Registry
+from tta_bench.system import loading
 from tta_bench.system.described import described
 
 HEAD = """
@@ -204,3 +206,51 @@ def test_a_layer_that_an_instance_trains_is_as_it_was_for_the_next_seed(
     before = layer.weight.detach().clone()
     mine(bench, typed(source).Mine(layer))
     assert torch.equal(layer.weight, before)
+
+
+LATE = cell("self.gain()", "def gain(self):\n        from late_of_notebook import gain\n        return gain")
+
+
+def test_a_late_import_counts_by_what_it_will_execute(
+    bench: tta_bench.Bench, typed: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runs = []
+    for gain in ("1.0", "-1.0"):
+        (tmp_path / "late_of_notebook.py").write_text(f"gain = {gain}\n")
+        monkeypatch.delitem(sys.modules, "late_of_notebook", raising=False)  # as in another session
+        loading._loaded.pop("late_of_notebook", None)
+        runs += [tta_bench.run(typed(LATE).Mine(), "toy", "toyclip", bench=bench) for _ in range(2)]
+    assert runs[0].config == runs[1].config != runs[2].config == runs[3].config
+    assert runs[0].metrics["mAP"] != runs[2].metrics["mAP"]
+    assert not any(run.notes for run in runs)
+
+
+KEEPING = """
+@functools.cache
+def kept():
+    return []
+"""
+
+
+def test_what_a_cache_keeps_is_forgotten_before_the_next_run(
+    bench: tta_bench.Bench, typed: Callable[[str], Any]
+) -> None:
+    """A method that remembers in a cached list would begin its second run with what it learnt in the first."""
+    mine = typed(cell("(kept().append(1) or len(kept())) * x.index", before=KEEPING))
+    scores = [
+        tta_bench.run(mine.Mine(), "toy", "toyclip", order=order, bench=bench).scores()
+        for order in ("shuffled:1", "rarest")
+    ]
+    alone = typed(cell("(kept().append(1) or len(kept())) * x.index", before=KEEPING))
+    assert np.array_equal(
+        tta_bench.run(alone.Mine(), "toy", "toyclip", order="rarest", bench=bench).scores(), scores[1]
+    )
+
+
+def test_what_a_class_keeps_is_said_of_both_runs(bench: tta_bench.Bench, typed: Callable[[str], Any]) -> None:
+    mine = typed(cell("(self.seen.append(1) or len(self.seen))", "seen: ClassVar[list] = []"))
+    first, second = (tta_bench.run(mine.Mine(), "toy", "toyclip", seed=seed, bench=bench) for seed in (0, 1))
+    assert "has changed its own class" in first.notes[0]
+    assert "an earlier run in this process has changed the class of mine" in second.notes[0]
+    assert first.config != second.config

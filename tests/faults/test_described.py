@@ -57,6 +57,12 @@ def closure(a: int | None, b: int | None) -> Any:
     return lambda: (a, b)
 
 
+def local(k: int) -> threading.local:
+    made = threading.local()
+    made.k = k
+    return made
+
+
 class Colour(enum.Enum):
     RED = 1
     BLUE = 2
@@ -108,6 +114,8 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "array of objects": (np.array([{"a": 1}], dtype=object), np.array([{"a": 2}], dtype=object)),
     "exhausted generator": ((x for x in [1]), (x for x in [2])),
     "iterator": (iter([1]), iter([2])),
+    "a thread's own": (local(1), local(2)),
+    "numpy's function of a function": (np.frompyfunc(closure(1, 2), 0, 1), np.frompyfunc(closure(1, 3), 0, 1)),
 }
 
 
