@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from tta_bench.errors import PluginError
+from tta_bench.system import distributions
 from tta_bench.system.code import author_line, own_line
 from tta_bench.system.described import LIBRARIES
 from tta_bench.system.text import counted
@@ -65,7 +66,9 @@ def test_a_plugin_that_is_installed_among_the_libraries_has_lines_too(monkeypatc
     assert author_line(error).startswith("test_own_line.py, line ")  # where it was called: libraries are nobody's own
     entry = EntryPoint("datasets.birds", "birds.reader", "ttabench")
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
+    distributions.offering.cache_clear()
     assert author_line(error) == "reader.py, line 2"
+    distributions.offering.cache_clear()
 
 
 def test_counted() -> None:

@@ -17,6 +17,7 @@ from importlib.metadata import Distribution, PackagePath
 from tta_bench.system.files import digest, file_digest
 
 OURS = "ttabench"
+EVERYBODYS = {*sys.stdlib_module_names, "tta_bench", "torch", "numpy", "PIL"}  # no metadata need be read for them
 ABOUT = (".dist-info", ".egg-info")  # how it was installed, and as which version, which may be the same code
 
 
@@ -24,6 +25,8 @@ ABOUT = (".dist-info", ".egg-info")  # how it was installed, and as which versio
 def content(package: str) -> str:
     """Digest of the distributions that bring a top-level package, and of those that they require; empty for one that
     ttabench needs itself, that nobody has installed, or that is a checkout: its files count where they lie."""
+    if package in EVERYBODYS:
+        return ""
     names = closure(_bringing().get(package, ())) - needed()
     parts = {name: _content(_installed()[name]) for name in sorted(names)}
     return digest(parts) if any(parts.values()) else ""
@@ -37,8 +40,7 @@ def needed() -> frozenset[str]:
 
 def is_common(package: str) -> bool:
     """Whether a top-level package is Python's, or of what ttabench needs: nobody's own."""
-    brought = _bringing().get(package, ())
-    return package in sys.stdlib_module_names or not needed().isdisjoint(brought)
+    return package in EVERYBODYS or not needed().isdisjoint(_bringing().get(package, ()))
 
 
 @cache
@@ -53,7 +55,9 @@ def offering() -> frozenset[str]:
 
 @cache
 def beside(package: str) -> frozenset[str]:
-    """A package, and whatever else its distribution brings along."""
+    """A package, and whatever else its distribution brings along if it offers plugins."""
+    if package not in offering():
+        return frozenset({package})
     brought = (name for name in _bringing().get(package, ()) if name not in needed())
     files = (file for name in brought for file in _installed()[name].files or ())
     return frozenset({package, *(file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py")})

@@ -171,7 +171,7 @@ def _helpers(plugin: str) -> Iterator[tuple[str, str]]:
     """The modules that a plugin imports anywhere, and those that they import, with digests: outsiders' and ours."""
     beside = str(_loaded[plugin].file.parent)
     packages = distributions.beside(package_of(plugin))
-    installed = {package_of(plugin)}
+    installed = {package_of(plugin)} & distributions.offering()
     found, todo = {plugin}, [(plugin, _loaded[plugin])]
     while todo:
         name, source = todo.pop()
