@@ -183,7 +183,10 @@ class Registry:
 
     def _import(self, plugin: Plugin) -> ModuleType:
         with self._lock:
-            return self._import_once(plugin)
+            module = self._import_once(plugin)
+        if complaint := loading.mixed_up(plugin.module):
+            raise PluginError(f"plugin {plugin.entry_point} ({plugin.origin}) can't be used: {complaint}")
+        return module
 
     def _import_once(self, plugin: Plugin) -> ModuleType:
         if plugin.module not in self._loaded:
