@@ -79,7 +79,8 @@ class Registry:
 
     Args:
         files: loose plugin files (`--plugin FILE.py`), loaded at once: who names a file wants to hear of its errors.
-        without: names to leave out (`--no-plugin NAME`): a distribution, an entry point or a plain name.
+        without: names to leave out (`--no-plugin NAME`): a distribution, an entry point or, if no distribution has it,
+            a plain name.
         only: outside distributions or entry points to admit (`TTABENCH_PLUGINS`, comma-separated); None admits all.
         ask: who tells what a loose file offers; by default it is loaded, and asked itself.
     """
@@ -98,9 +99,10 @@ class Registry:
         self._loaded: dict[str, ModuleType] = {}
         self._sources: dict[str, str] = {}  # outsiders' modules -> digest of what was executed
         self.without, self.only = set(without), None if only is None else set(only)
-        self._plugins = self._installed()
-        seen = {label for p in self._plugins for label in _labels(p)}
-        self._plugins = [p for p in self._plugins if self._admitted(p)]
+        installed = self._installed()
+        self._distributions = {p.distribution for p in installed}
+        seen = {label for p in installed for label in self._labels(p)}
+        self._plugins = [p for p in installed if self._admitted(p)]
         for file in {file.resolve(): file for file in files}.values():
             self._plugins += self._loose(Path(file), ask)
         for name in sorted(self.without - seen):
@@ -181,7 +183,10 @@ class Registry:
 
     def _import(self, plugin: Plugin) -> ModuleType:
         with self._lock:
-            return self._import_once(plugin)
+            module = self._import_once(plugin)
+        if complaint := loading.mixed_up(plugin.module):
+            raise PluginError(f"plugin {plugin.entry_point} ({plugin.origin}) can't be used: {complaint}")
+        return module
 
     def _import_once(self, plugin: Plugin) -> ModuleType:
         if plugin.module not in self._loaded:
@@ -264,9 +269,13 @@ class Registry:
                 self.warnings.append(f"{name}: its entry_points.txt can't be read: {_one_line(error, None)}")
 
     def _admitted(self, plugin: Plugin) -> bool:
-        if self.without & _labels(plugin):
+        if self.without & self._labels(plugin):
             return False
-        return self.only is None or plugin.distribution == BUILT_IN or bool(self.only & _labels(plugin))
+        return self.only is None or plugin.distribution == BUILT_IN or bool(self.only & self._labels(plugin))
+
+    def _labels(self, plugin: Plugin) -> set[str]:
+        """The words that mean a plugin. What is the name of a distribution means that one alone."""
+        return {plugin.entry_point, plugin.distribution} | ({plugin.name} - self._distributions)
 
     def _loose(self, file: Path, ask: Callable[[Path], list[tuple[Kind, str]]] | None) -> list[Plugin]:
         if not file.is_file():
@@ -303,10 +312,6 @@ class Registry:
             except PluginError as error:
                 failed[plugin] = str(error)
         return failed
-
-
-def _labels(plugin: Plugin) -> set[str]:
-    return {plugin.name, plugin.entry_point, plugin.distribution} - {""}
 
 
 def _misnamed_hook(module: ModuleType) -> NameError | None:

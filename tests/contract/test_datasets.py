@@ -255,6 +255,11 @@ class HasNoPositive(Good):
         return np.zeros(2, np.int8)
 
 
+class IgnoresWhatIsAbsent(Good):
+    def labels(self, i: int) -> Any:
+        return np.array([1, -1], np.int8)
+
+
 class NeverEnds(Good):
     def __getitem__(self, i: int) -> Sample:
         return Sample(self.id(i), lambda: self.draw(i), self.labels(i))
@@ -360,6 +365,7 @@ class HasLostASource(Good):
         (LabelsWithATwo, "labels are 1, 0 or -1"),
         (IgnoresAnImage, "labels say something"),
         (HasNoPositive, "labels say something"),
+        (IgnoresWhatIsAbsent, "labels say something"),
         (NeverEnds, "the end raises IndexError"),
         (DecodesWhenOpened, "nothing is decoded early"),
         (DecodesWhenIndexed, "nothing is decoded early"),

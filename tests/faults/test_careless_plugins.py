@@ -62,6 +62,21 @@ def test_labels_that_are_none_are_refused(labels: Any, monkeypatch: pytest.Monke
         Stream.of(opened(Toy), "sequential", 0, None)
 
 
+class IgnoresWhatIsAbsent(Toy):
+    """Spells "absent" as VOC's files do."""
+
+    def __getitem__(self, i: int) -> Sample:
+        sample = super().__getitem__(i)
+        return Sample(sample.id, sample.load, sample.labels * 2 - 1)
+
+
+def test_labels_without_a_zero_are_said(toy_bench: Bench) -> None:
+    record = toy_bench.run(RunSpec("clip", opened(IgnoresWhatIsAbsent), "toyclip")).record
+    assert record.metrics["mAP"] == 100.0
+    assert "never 0 (absent)" in record.notes[0]
+    assert not any("absent" in note for note in toy_bench.run(RunSpec("clip", "toy", "toyclip")).record.notes)
+
+
 class Careless(ToyCLIP):
     def __init__(self, change: Any) -> None:
         super().__init__()

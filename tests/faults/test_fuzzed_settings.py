@@ -125,6 +125,27 @@ def test_a_field_of_several_types_names_them_all(hint: Any, wanted: str) -> None
         hyperparameters._coerce("-inf", hint, "--set x")
 
 
+@pytest.mark.parametrize(
+    ("hint", "text", "value"),
+    [
+        (str | int, "5", 5),
+        (str | int, "all", "all"),
+        (str | int, "5.5", "5.5"),
+        (str | bool, "true", True),
+        (str | None, "null", None),
+        (float | int, "5", 5),
+        (str | tuple[int, ...], "[5, 6]", (5, 6)),
+        (tuple[str | int, ...], "[5, '5']", (5, "5")),
+        (Literal["5"] | int, "5", 5),
+    ],
+)
+def test_a_field_of_several_types_takes_the_value_as_it_is(hint: Any, text: str, value: Any) -> None:
+    """Anything can be read as a text, so that is the last thing to be tried."""
+    for found in (hyperparameters._coerce(text, hint, "x"), hyperparameters._typed(value, hint, "x")):
+        assert found == value
+        assert type(found) is type(value)
+
+
 @pytest.mark.parametrize("given", [np.int64(3), np.float32(3), torch.tensor(3), torch.tensor(3.0)])
 def test_a_number_of_numpy_or_torch_is_that_number(given: Any) -> None:
     """As an object it would be a run of its own, whose record does not tell the value."""

@@ -70,6 +70,49 @@ def test_settings_reach_a_method_whose_name_has_a_dot() -> None:
         _refuse_strangers(offers, {"my.tda.shots": 3})
 
 
+# --------------------------------------------------------------------------------------------------- two of one name
+
+
+@pytest.fixture
+def two_of_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two distributions that offer the method "mine", one of them of that name itself."""
+    for name in ("mine", "othermine"):
+        info = tmp_path / "site" / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[ttabench]\nmethods.mine = code_of_{name}\n")
+        (tmp_path / "site" / f"code_of_{name}.py").write_text(SOUND)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+@pytest.mark.usefixtures("two_of_one_name")
+@pytest.mark.parametrize(
+    ("without", "only", "left"),
+    [("othermine", None, "mine"), ("mine", None, "othermine"), ("", "mine", "mine"), ("", "othermine", "othermine")],
+)
+def test_a_distributions_name_means_that_one(
+    without: str, only: str | None, left: str, invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if only is not None:
+        monkeypatch.setenv("TTABENCH_PLUGINS", only)
+    result = invoke("run", "-m", "mine", *TOYS, *(["--no-plugin", without] if without else []))
+    assert result.code == 0, result.err
+    (run,) = records.load_all(home / "runs")[0]
+    assert run.provenance["code"]["method"] == f"{left} 1.0"
+
+
+@pytest.mark.parametrize("without", ["clip", "ttabench"])
+def test_a_method_may_take_the_name_of_a_built_in_that_is_left_out(
+    without: str, invoke: Invoke, home: Path, tmp_path: Path
+) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(SOUND.replace('= "mine"', '= "clip"'))
+    result = invoke("run", "-m", "clip", "--plugin", str(plugin), *TOYS, "--no-plugin", without)
+    assert result.code == 0, result.err
+    (run,) = records.load_all(home / "runs")[0]
+    assert run.provenance["code"]["method"] == "mine.py"
+
+
 # --------------------------------------------------------------------------------------------------------------- lists
 
 NONSENSE = [

@@ -10,10 +10,11 @@ import pytest
 
 from tta_bench.datasets.scenes import Scenes, shift_of
 from tta_bench.errors import BadData, UsageError
-from tta_bench.features.orders import CHOICES, canonical, kind_of, stream_order
+from tta_bench.features.orders import stream_order
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Sample
 from tta_bench.runs.spec import RunSpec
+from tta_bench.system.names import CHOICES, kind_of, order_name
 
 IDS = [f"image-{i}" for i in range(50)]
 # Positives per class: a 3, b 2, c 1 (the -1 is ignored). Rarest first: c, b, a.
@@ -60,9 +61,9 @@ def test_unknown_orders_are_refused_with_all_that_there_are(order: str) -> None:
 
 
 def test_one_stream_has_one_name() -> None:
-    assert canonical("shuffled:3", 3) == canonical("shuffled:03", 3) == "shuffled"
-    assert canonical("shuffled:03", 0) == "shuffled:3"
-    assert canonical("bursts:020", 0) == "bursts:20"
+    assert order_name("shuffled:3", 3) == order_name("shuffled:03", 3) == "shuffled"
+    assert order_name("shuffled:03", 0) == "shuffled:3"
+    assert order_name("bursts:020", 0) == "bursts:20"
     assert RunSpec("clip", order="shuffled:007").order == "shuffled:7"
 
 

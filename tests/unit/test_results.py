@@ -64,6 +64,16 @@ def test_filter_takes_a_value_or_several(results: Results) -> None:
         results.filter(metod="clip")  # type: ignore[call-arg]
 
 
+def test_filter_takes_the_names_that_run_takes(results: Results) -> None:
+    """A run has one name for its order and its dataset, and may be asked for under others."""
+    assert [run.seed for run in results.filter(order="shuffled:0")] == [0, 0]
+    assert [run.seed for run in results.filter(order=["shuffled:01", "sequential"])] == [1]
+    assert len(results.filter(dataset="toy:default")) == len(results.filter(dataset=["voc2007", "toy:"])) == 3
+    assert len(results.filter(dataset="toy:other")) == len(results.filter(order="shuffled:2")) == 0
+    with pytest.raises(UsageError, match="--order shufled: choose"):
+        results.filter(order="shufled")
+
+
 def test_what_went_wrong_stays_with_the_results(tmp_path: Path) -> None:
     write(tmp_path, record("clip"), record("tda"))
     (tmp_path / "broken").mkdir()

@@ -133,6 +133,8 @@ def _labels(opened: Opened) -> str:
 
 def _labels_say_something(opened: Opened) -> str:
     labels = np.stack([sample.labels for sample in opened.samples])
+    if (labels == -1).any() and not (labels == 0).any():
+        return "the labels are 1 or -1 (ignore) and never 0 (absent): nothing can be ranked wrongly"
     ignored = np.flatnonzero((labels == -1).all(axis=1))
     if ignored.size:
         return f"{counted(len(ignored), 'image')} with nothing but ignore, first image {ignored[0]}: it counts nowhere"

@@ -36,8 +36,8 @@ DATASETS = {
     "class names are unique": "set class_names to a tuple of different words, as they are to stand in a prompt",
     "ids are unique texts": "use the path below the dataset's folder, str(file.relative_to(folder))",
     "labels are 1, 0 or -1": "keep them as np.array(rows, dtype=np.int8), one column for each of class_names",
-    "labels say something": "leave images out that have nothing but -1, and compare your label table's names with "
-    "class_names",
+    "labels say something": "write absent as 0, leave images out that have nothing but -1, and compare your label "
+    "table's names with class_names",
     "the end raises IndexError": "begin __getitem__ with `if not 0 <= i < len(self): raise IndexError(i)`",
     "nothing is decoded early": "hand over Sample(id, functools.partial(decode, file), labels) and open images in "
     "decode alone",

@@ -43,7 +43,7 @@ def show_sweep(done: Sequence[RunRecord], keys: Sequence[str]) -> None:
 
 def _dataset(record: RunRecord) -> str:
     """With all that keeps numbers apart which are not of the same thing."""
-    from tta_bench.features.orders import SHUFFLED, kind_of
+    from tta_bench.system.names import SHUFFLED, kind_of
 
     seen, order = images(record), kind_of(record.order)
     said = [f"{seen} images"] if " of " in seen else []

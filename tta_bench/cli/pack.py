@@ -25,6 +25,7 @@ from tta_bench.cli.options import (
     registry,
 )
 from tta_bench.errors import BadData, Interrupted
+from tta_bench.system.names import dataset_name
 from tta_bench.system.text import counted
 
 app = typer.Typer(help="Feature packs: others then need neither images nor weights.", no_args_is_help=True)
@@ -59,6 +60,7 @@ def export(
     from tta_bench.system.progress import Terminal
     from tta_bench.views import parse_recipe
 
+    dataset = dataset_name(dataset)
     views = [parse_recipe(name) for name in names(recipe, "--recipe")]
     found = registry(plugin, no_plugin)
     bench = Bench(data_root=data_root, data=data_paths(data), registry=found, progress=Terminal())
@@ -77,7 +79,9 @@ def export(
             dataset_name=dataset,
             backbone_name=backbone,
             code=code_of(
-                {"dataset": found.origin("datasets", dataset), "backbone": found.origin("backbones", backbone)}
+                {"dataset": found.origin("datasets", dataset), "backbone": found.origin("backbones", backbone)},
+                dataset,
+                bench.unknown_weights(backbone, weights),
             ),
             notes={"precision": precision},
         )

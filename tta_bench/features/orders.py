@@ -15,30 +15,12 @@ from typing import Any
 import numpy as np
 
 from tta_bench.errors import BadData, UsageError
+from tta_bench.system.names import SHUFFLED, order_name
 from tta_bench.system.text import counted
 
 Labels = np.ndarray[Any, np.dtype[np.int8]]
 
-SHUFFLED = "shuffled"
-CHOICES = "shuffled, shuffled:K, sequential, rarest, bursts:B (B from 2) or domains"
-NUMBERED = {SHUFFLED: 0, "bursts": 2}  # kinds that take a number -> the least that makes sense
 NO_LABEL = -1  # in place of an image's rarest label
-
-
-def canonical(order: str, seed: int) -> str:
-    """The one name of an order: the same stream must not count as a second replicate. Refuses what is no order."""
-    kind, colon, number = order.partition(":") if isinstance(order, str) else ("", "", "")
-    if order in (SHUFFLED, "sequential", "rarest", "domains"):
-        return order
-    whole = number.isascii() and number.isdecimal() and len(number) < 16
-    if not colon or kind not in NUMBERED or not whole or int(number) < NUMBERED[kind]:
-        raise UsageError(f"--order {order}: choose {CHOICES}")
-    return SHUFFLED if (kind, int(number)) == (SHUFFLED, seed) else f"{kind}:{int(number)}"
-
-
-def kind_of(order: str) -> str:
-    """What orders may be averaged: all shuffles are of one kind, every other order is its own."""
-    return SHUFFLED if order.startswith(f"{SHUFFLED}:") else order
 
 
 def stream_order(
@@ -48,12 +30,12 @@ def stream_order(
 
     Args:
         ids: of all images, in the dataset's order.
-        order: one of CHOICES.
+        order: one of `names.CHOICES`.
         seed: of the run; `shuffled:K` is the permutation of seed K whatever the run's (other orders of the same views).
         labels: [N, C], for the orders that look at them.
         domains: of each image, where the dataset declares them.
     """
-    kind, _, number = canonical(order, seed).partition(":")
+    kind, _, number = order_name(order, seed).partition(":")
     if kind == "sequential":
         return list(range(len(ids)))
     salt = f"order/{number if kind == SHUFFLED and number else seed}/"

@@ -59,7 +59,7 @@ def export(
         seed: of the recipes' draw.
         dataset_name: as on the command line, e.g. "voc2007:mltta"; the dataset's own name otherwise.
         backbone_name: likewise.
-        code: digest of the code of a dataset or backbone that is not built in, as in `EncodedViews`.
+        code: digest of the code of dataset and backbone, as `code_of` has it.
         notes: more for the provenance, e.g. the precision.
     """
     _check_prompts(prompts)

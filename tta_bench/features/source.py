@@ -81,6 +81,9 @@ class Source(Protocol):
     def origins(self) -> Mapping[str, Origin]: ...  # whose code the dataset and the backbone are
 
     @property
+    def weights(self) -> str: ...  # digest of the file that the backbone was given, unless its fingerprint knows it
+
+    @property
     def read_from(self) -> Read | None: ...  # the files that all of this was read from; None: that can't be told
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
@@ -92,10 +95,14 @@ class Source(Protocol):
         ...
 
 
-def code_of(origins: Mapping[str, Origin]) -> str:
-    """Digest of the code that features come out of: every backbone's, and that of a dataset that is not built in (a
-    built-in is known by its images)."""
-    return digest({role: o.source for role, o in origins.items() if role == "backbone" or not o.built_in})
+def code_of(origins: Mapping[str, Origin], dataset_name: str, weights: str) -> str:
+    """Digest of what features come out of besides the fingerprints: the code of every backbone, and of a dataset that
+    is not built in (a built-in is known by its images). An author's fingerprint may be the same for two variants or two
+    files of weights, so these count as well."""
+    parts = {role: o.source for role, o in origins.items() if role == "backbone" or not o.built_in}
+    if "dataset" in parts:
+        parts["dataset_name"] = dataset_name
+    return digest(parts | ({"weights": weights} if weights else {}))
 
 
 @dataclass
@@ -113,6 +120,7 @@ class ImageSource:
     seed: int
     reporter: Reporter
     origins: Mapping[str, Origin]
+    weights: str
     read_from: Read | None
 
     @property
@@ -124,9 +132,8 @@ class ImageSource:
             raise UsageError(f"{method.name} tunes prompts, which backbone '{self.backbone_name}' does not offer")
 
     def views(self, recipe: ViewRecipe, indices: Sequence[int]) -> tuple[EncodedViews, int]:
-        encoded = EncodedViews(
-            self.store, self.dataset, self.backbone, recipe, self.seed, self.encoding, code_of(self.origins)
-        )
+        code = code_of(self.origins, self.dataset_name, self.weights)
+        encoded = EncodedViews(self.store, self.dataset, self.backbone, recipe, self.seed, self.encoding, code)
         return encoded, encoded.ensure(indices, self.reporter)
 
 
@@ -141,6 +148,7 @@ class PackSource:
         self.precision = str(pack.provenance.get("precision", "as packed"))
         self.features = str(pack.provenance.get("features", "as packed"))
         self.origins: Mapping[str, Origin] = {}
+        self.weights = ""
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
         check_method(self.pack, method, recipes)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tta_bench.records.record import RunRecord
+from tta_bench.system.names import dataset_name, order_name
 from tta_bench.system.text import counted
 
 if TYPE_CHECKING:
@@ -58,13 +59,15 @@ class Results(Sequence[RunRecord]):
     ) -> Results:
         """The runs whose fields are as asked: equal to a value, or among several. What nobody has gives no runs.
 
+        A dataset or an order may have any name that `run` takes for it, "scenes:default" or, of seed 0, "shuffled:0".
+
         >>> len(results.filter(method="clip")), len(results.filter(method=["clip", "tda"], seed=range(1)))
         (2, 2)
         """
         wanted = (method, dataset, backbone, prompt, seed, order, tag, untrained)
         names = ("method", "dataset", "backbone", "prompt", "seed", "order", "tag", "random_weights")
         asked = {name: _several(value) for name, value in zip(names, wanted, strict=True) if value is not None}
-        kept = [run for run in self.runs if all(getattr(run, name) in values for name, values in asked.items())]
+        kept = [run for run in self.runs if all(_is_among(run, name, asked[name]) for name in asked)]
         return replace(self, runs=tuple(kept))
 
     # `report` makes tables from records and so stands above this module; those below only save a notebook the way
@@ -177,6 +180,16 @@ def _sound(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[str]]:
     odd = dict.fromkeys(run.run_id for run in runs if run.metrics != first[run.run_id].metrics)
     lines = [f"{name}: two records of one run with other numbers, so neither is shown" for name in odd]
     return [run for name, run in first.items() if name not in odd], lines
+
+
+def _is_among(run: RunRecord, field: str, values: Collection[Any]) -> bool:
+    """Whether a field has one of the values, under whichever name."""
+    own = getattr(run, field)
+    if own in values:
+        return True
+    if field == "order":
+        return any(order_name(value, run.seed) == own for value in values)
+    return field == "dataset" and any(dataset_name(str(value)) == own for value in values)
 
 
 def _several(value: Any) -> Collection[Any]:

@@ -16,7 +16,6 @@ from typing import Any
 import pandas as pd
 
 from tta_bench.errors import UnknownName
-from tta_bench.features.orders import SHUFFLED, kind_of
 from tta_bench.report import notes
 from tta_bench.report.cells import UNTRAINED as UNTRAINED  # public here, as all that a board is made of
 from tta_bench.report.cells import Board as Board
@@ -26,6 +25,7 @@ from tta_bench.report.cells import Row as Row
 from tta_bench.report.frame import HEADINGS, LESS_IS_BETTER, SCORES, SPEED
 from tta_bench.report.standings import Key, Standings
 from tta_bench.report.story import sentence
+from tta_bench.system.names import SHUFFLED, kind_of
 
 ROW = ["label", "config"]  # what makes a row; `label` is the method and what was changed, one for each config
 COLUMN = ["dataset", "protocol", "n", "stream"]  # what makes a column; `stream` is the kind of its order

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tta_bench.features.orders import SHUFFLED
 from tta_bench.report.frame import HEADINGS, LESS_IS_BETTER, SPEED
 from tta_bench.report.standings import NONE, Standings
+from tta_bench.system.names import SHUFFLED
 
 RANK, INTERVAL = "rank", "95 %"  # kinds of number that come from statistics, beside those that are metrics
 UNTRAINED = "untrained: the numbers mean nothing"

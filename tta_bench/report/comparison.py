@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 
 from tta_bench.errors import BadData, UnknownName, UsageError
-from tta_bench.features.orders import kind_of
 from tta_bench.metrics import Floats
 from tta_bench.metrics.paired import Replicates, Resampled, class_differences, difference, mean_ap
 from tta_bench.metrics.significance import LEVEL, Estimate, benjamini_yekutieli, holm
 from tta_bench.records import RunRecord
 from tta_bench.report.draws import resampled
 from tta_bench.runs.soundness import empty_of
+from tta_bench.system.names import kind_of
 
 BASELINES = ("clip", "regions")  # what every method has to beat: nothing adapted, with one view and with many
 EXPLORATORY = "Benjamini-Yekutieli (exploratory)"

@@ -25,6 +25,7 @@ WORDS = {  # a field's name in a record -> what it means; others are shown as th
     "n": "number of images",
     "class_names": "class names",
     "backbone_digest": "the backbone's weights, preprocessing or precision",
+    "backbone_weights": "the backbone's file of weights",
     "features": "type of the stored features",
     "average_precision": "average precision",
     "empty_classes": "classes without positives",

@@ -10,10 +10,10 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import UsageError
-from tta_bench.features.orders import kind_of
 from tta_bench.metrics import Floats
 from tta_bench.records import RunRecord
 from tta_bench.report.comparison import by_protocol
+from tta_bench.system.names import kind_of
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tta_bench.errors import UsageError
-from tta_bench.features.orders import kind_of
 from tta_bench.metrics import Floats
 from tta_bench.records import RunRecord
 from tta_bench.report.along import BASELINE, baseline_of, curve
@@ -31,6 +30,7 @@ from tta_bench.report.figure_style import (
     title,
 )
 from tta_bench.system import published
+from tta_bench.system.names import kind_of
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from typing import Any
 import pandas as pd
 
 from tta_bench.errors import UnknownName
-from tta_bench.features.orders import kind_of
 from tta_bench.report.board import Board, Wanted, boards
 from tta_bench.report.frame import HEADINGS
 from tta_bench.report.latex import LatexStyle, to_latex
 from tta_bench.report.notes import legend
 from tta_bench.report.standings import NONE, Key, Standings
+from tta_bench.system.names import kind_of
 from tta_bench.system.text import visible
 
 NO_RUNS = "No runs."

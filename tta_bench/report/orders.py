@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from tta_bench.errors import UnknownName
-from tta_bench.features.orders import kind_of
+from tta_bench.system.names import kind_of
 
 # A row is one configuration on one protocol, as in the leaderboard: only seeds and orders may differ within it.
 ROW = ["dataset", "backbone", "prompt", "untrained", "n", "protocol", "method", "changes", "config", "order"]

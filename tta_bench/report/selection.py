@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tta_bench.errors import UnknownName
-from tta_bench.features.orders import kind_of
 from tta_bench.records import CODE_PARTS, RunRecord
 from tta_bench.system.files import digest
+from tta_bench.system.names import kind_of
 from tta_bench.system.text import visible
 
 FIELDS: Mapping[str, Callable[[RunRecord], Collection[str]]] = {  # filter -> the words that a run answers to

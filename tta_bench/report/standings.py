@@ -13,12 +13,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tta_bench.features.orders import kind_of
 from tta_bench.metrics.significance import LEVEL
 from tta_bench.records import RunRecord
 from tta_bench.report import draws, kept
 from tta_bench.report.comparison import BASELINES, Pair, ProtocolStatistics, by_protocol
 from tta_bench.report.frame import SHOWN_DIGITS
+from tta_bench.system.names import kind_of
 from tta_bench.system.progress import Advance, Reporter, Silent
 
 VERSION = 2  # raised whenever the same scores would give other numbers, or they are kept in another form

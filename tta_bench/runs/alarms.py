@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -108,6 +110,16 @@ def strangers(backbone: str, known_to: Sequence[str], dataset: str) -> list[str]
     return [
         f"{backbone} was made for {', '.join(known_to)} alone and knows nothing else, so on {dataset} its numbers say "
         "nothing about a method; choose another --backbone"
+    ]
+
+
+def nothing_absent(labels: np.ndarray[Any, Any]) -> list[str]:
+    """Labels in {1, -1}: many files spell "absent" as -1, which is "ignore" here."""
+    if (labels == 0).any() or not (labels == -1).any():
+        return []
+    return [
+        "the labels are 1 or -1 (ignore) and never 0 (absent): nothing can be ranked wrongly, so that every AP is 100 "
+        "or undefined; absent is written as 0"
     ]
 
 

@@ -23,7 +23,7 @@ from tta_bench.runs.spec import RunSpec
 from tta_bench.system import config, paths
 from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of
 from tta_bench.system.progress import Quiet, Reporter, Terminal
-from tta_bench.system.stamps import Opened, Read
+from tta_bench.system.stamps import Opened, Read, content
 
 if TYPE_CHECKING:
     from tta_bench.features.pack import Pack
@@ -134,7 +134,15 @@ class Bench:
             untrained: Backbone = random(self.device, precision)
             return untrained
 
-        return self._backbones.get((name, precision, weights, random_weights), load)
+        return self._backbones.get(
+            (name, precision, weights, self.unknown_weights(name, weights), random_weights), load
+        )
+
+    def unknown_weights(self, backbone: str, weights: Path | None) -> str:
+        """Digest of a file of weights, if the fingerprint may not know it: a built-in's does."""
+        if weights is None or self.registry.origin("backbones", backbone).built_in:
+            return ""
+        return content(weights)
 
     def dataset(self, spec: str) -> Dataset:
         """The dataset of NAME or NAME:VARIANT, opened once."""
@@ -198,10 +206,11 @@ class Bench:
             pack = self.pack(spec.pack)
             return PackSource(pack, spec.prompt, self._packs.read(pack))
         origins: dict[str, Origin] = {}
-        precision = spec.precision
+        precision, weights = spec.precision, ""
         if isinstance(spec.backbone, str):
             backbone = self.backbone(spec.backbone, spec.precision, spec.weights, spec.random_weights)
             backbone_name, origins["backbone"] = spec.backbone, self.registry.origin("backbones", spec.backbone)
+            weights = self.unknown_weights(spec.backbone, spec.weights)
         else:
             backbone, backbone_name, origins["backbone"] = spec.backbone, spec.backbone.name, origin_of(spec.backbone)
             precision = BackboneExtras.of(backbone).precision or "as loaded"
@@ -226,6 +235,7 @@ class Bench:
             spec.seed,
             self.reporter,
             origins,
+            weights,
             Read.all_of(read),
         )
 

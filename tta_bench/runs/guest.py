@@ -41,7 +41,7 @@ from tta_bench.runs.remote_prompts import RemotePrompts
 from tta_bench.runs.state import Started, can_be_loaded
 from tta_bench.runs.watched import Watch
 from tta_bench.system import loading
-from tta_bench.system.code import author_line, in_words, origin_of, told
+from tta_bench.system.code import BUILT_IN, author_line, in_words, origin_of, told
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 ERRORS = (DataMissing, WeightsMissing, UsageError, BadData, PluginError, TTABenchError)  # the nearest one travels
@@ -104,7 +104,9 @@ def _host(channel: Channel) -> None:
     watch = Watch()
     global_rngs.seed()
     try:
-        registry = Registry([Path(file) for file in request["files"]], only=request["only"])
+        # The plugin and no other: the runner may leave one of the same name out, a built-in too.
+        others = [] if request["only"] == [BUILT_IN] else [BUILT_IN]
+        registry = Registry([Path(file) for file in request["files"]], others, request["only"])
         for name in request["load"]:
             registry.method(name)
     except BaseException as error:

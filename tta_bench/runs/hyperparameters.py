@@ -172,9 +172,8 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
             raise _refusal(where, text, f"choose one of {', '.join(options)}")
         return options[text]
     if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:  # before a text, which may be anything
-            return None
-        for option in arguments:
+        # What the value is already comes first, and a text last: it may be anything.
+        for option in sorted(arguments, key=lambda option: (type(value) is not option, option is str)):
             try:
                 return _fit(value, text, option, where)
             except UsageError:

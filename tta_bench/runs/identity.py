@@ -47,12 +47,15 @@ def _protocol(run: Run) -> Identity:
         "average_precision": AP_CONVENTIONS[run.spec.ties],
         "empty_classes": run.spec.empty_classes,
     }
-    return Identity(parts | _outside_sources(run.source))
+    return Identity(parts | _outside(run.source))
 
 
-def _outside_sources(source: Source) -> dict[str, str]:
+def _outside(source: Source) -> dict[str, Any]:
     """A built-in dataset or backbone has told all of itself in its fingerprint; others may not."""
-    return {f"{role}_source": origin.source for role, origin in source.origins.items() if not origin.built_in}
+    parts: dict[str, Any] = {f"{role}_source": o.source for role, o in source.origins.items() if not o.built_in}
+    if "backbone_source" in parts:
+        parts |= {"logit_scale": float(source.backbone.logit_scale), "logit_bias": float(source.backbone.logit_bias)}
+    return parts | ({"backbone_weights": source.weights} if source.weights else {})
 
 
 def _config(run: Run) -> Identity:
@@ -70,7 +73,7 @@ def _config(run: Run) -> Identity:
         parts["second_backbone"] = {
             "name": run.reward.backbone_name,
             "digest": run.reward.backbone.fingerprint,
-            **_outside_sources(run.reward),
+            **_outside(run.reward),
         }
     parts["source"] = run.origin.source  # a version that its author would have to raise is not enough
     recipes = {"image": Original(), **run.recipes}

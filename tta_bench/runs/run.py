@@ -86,7 +86,7 @@ class Run:
 
     def execute(self, folder: Path, checkpoint_seconds: float, reporter: Reporter) -> RunRecord:
         """Encodes what is missing, adapts, and leaves the record in `folder`."""
-        for note in self._strangers():  # before hours of encoding, not after
+        for note in self._forewarnings():  # before hours of encoding, not after
             reporter.warn(f"{self.method.name}: {note}")
         observe = self._encode(reporter)
         self.notes += self._unlike_preset()
@@ -109,7 +109,7 @@ class Run:
                 )
             self._refuse_changed_pack(checkpoint)
             record = self._save(folder, adaptation, self._counts(task, adaptation, weight))
-        for note in record.notes[len(self._strangers()) :]:
+        for note in record.notes[len(self._forewarnings()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
         return record
@@ -263,9 +263,13 @@ class Run:
         values, single_label = self.configured.values, self.stream.single_label
         return preset.deviations(self.spec, self.source.dataset_name, self.recipes, values, single_label)
 
-    def _strangers(self) -> list[str]:
+    def _forewarnings(self) -> list[str]:
+        """What is wrong with the numbers whatever the method does."""
         known_to = BackboneExtras.of(self.source.backbone).made_for
-        return alarms.strangers(self.source.backbone_name, known_to, self.source.dataset_name)
+        return [
+            *alarms.strangers(self.source.backbone_name, known_to, self.source.dataset_name),
+            *alarms.nothing_absent(self.stream.labels),
+        ]
 
     def _unknown_code(self) -> list[str]:
         method = self.method
@@ -317,7 +321,7 @@ class Run:
             setting=self.method.setting,
             status=self.method.status,
             notes=[
-                *self._strangers(),
+                *self._forewarnings(),
                 *self.notes,
                 *metrics.oddities(scores),
                 *self._unlike_published(summary["mAP"]),

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import UsageError
-from tta_bench.features import orders
+from tta_bench.system import names
 from tta_bench.system.record_form import LARGEST
 
 if TYPE_CHECKING:
@@ -61,13 +61,11 @@ class RunSpec(RunOptions):
 
     def __post_init__(self) -> None:
         if isinstance(self.dataset, str):
-            name, _, variant = self.dataset.partition(":")
-            if variant in ("", "default"):  # one variant must not stand in tables under three names
-                object.__setattr__(self, "dataset", name)
+            object.__setattr__(self, "dataset", names.dataset_name(self.dataset))
         object.__setattr__(self, "seed", _whole(self.seed, "seed", 0))
         if self.limit is not None:
             object.__setattr__(self, "limit", _whole(self.limit, "limit", 1))
-        object.__setattr__(self, "order", orders.canonical(self.order, self.seed))
+        object.__setattr__(self, "order", names.order_name(self.order, self.seed))
         for role, thing in (("method", self.method), ("dataset", self.dataset), ("backbone", self.backbone)):
             odd = isinstance(thing, type | PurePath)  # a path has a name, too
             if odd or not isinstance(getattr(thing, "name", thing), str):
@@ -91,5 +89,5 @@ class RunSpec(RunOptions):
         dataset = self.dataset if isinstance(self.dataset, str) else self.dataset.name
         backbone = self.backbone if isinstance(self.backbone, str) else self.backbone.name
         where = f"{self.pack}" if self.pack else f"{dataset} with {backbone}"
-        order = "" if self.order == orders.SHUFFLED else f", order {self.order}"
+        order = "" if self.order == names.SHUFFLED else f", order {self.order}"
         return f"{self.method_name} on {where}, seed {self.seed}{order}"

@@ -12,7 +12,7 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -35,6 +35,8 @@ NOTEBOOK = ""  # in place of a plugin's name
 _loaded: dict[str, Source] = {}  # module -> what was executed
 _hashed: set[str] = set()  # modules that some digest knows
 _kept: dict[str, tuple[str, Source]] = {}  # module -> the plugin that may import it, and what will be executed then
+_folders: dict[str, str] = {}  # what a loose file has put on Python's path -> that file's module
+_mixed_up: dict[str, str] = {}  # loose file's module -> what it would use of another's
 
 
 class FreshLoader(SourceFileLoader):
@@ -111,9 +113,63 @@ def load_file(name: str, file: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
+    before = _Before()
     with freshly(name):
         spec.loader.exec_module(module)
+    _folders.update({folder: name for folder in sys.path if folder not in before.path})
+    _mixed_up[name] = _of_another(name, before)
+    if _mixed_up[name]:
+        before.restore()
     return module
+
+
+def mixed_up(module: str) -> str:
+    """Why a loose file can't be used in this process: a helper of its own has the name of another's, and Python has one
+    module of a name. Empty if it can."""
+    return _mixed_up.get(module, "")
+
+
+class _Before:
+    """What others had brought along, or will, when a loose file was loaded."""
+
+    def __init__(self) -> None:
+        self.path, self.modules, self.loaded, self.kept = list(sys.path), dict(sys.modules), dict(_loaded), dict(_kept)
+
+    def file(self, name: str, plugin: str) -> Path | None:
+        """Of an outsider's module that is not there for this plugin alone."""
+        if name not in self.modules:
+            owner, source = self.kept.get(name, (plugin, None))
+            return None if source is None or owner == plugin else source.file
+        if name in self.loaded:
+            return self.loaded[name].file
+        file = getattr(self.modules[name], "__file__", None)
+        return Path(file).resolve() if isinstance(file, str) and is_outside_file(file) else None
+
+    def restore(self) -> None:
+        """Or what the others import later would be this file's."""
+        sys.path[:] = self.path
+        for name in (_loaded.keys() & sys.modules.keys()) - self.modules.keys() - _mixed_up.keys():
+            del sys.modules[name]
+        _kept.update(self.kept)
+
+
+def _of_another(plugin: str, before: _Before) -> str:
+    """Says what a loose file imports, or what that imports, and would find elsewhere if it were alone."""
+    beside = str(_loaded[plugin].file.parent)
+    folders = [folder for folder in sys.path if _folders.get(folder, plugin) == plugin]
+    found, todo = {plugin}, [(plugin, _loaded[plugin])]
+    while todo:
+        name, source = todo.pop()
+        for used in sorted(imported(source.content, name, source.file.name == "__init__.py") - found):
+            found.add(used)
+            own, other = _file_of(used, beside, folders), before.file(used, plugin)
+            if own is None or not is_outside_file(str(own)):
+                continue
+            if other not in (None, own):
+                return f"its helper {used} is {own}, but {other} has that name in this process: rename one"
+            with suppress(OSError):
+                todo.append((used, Source(own, own.read_bytes())))
+    return ""
 
 
 def source_digest(module: str) -> str:
@@ -210,13 +266,14 @@ def _outsider(name: str, plugin: str, beside: str, packages: frozenset[str]) -> 
     return source
 
 
-def _file_of(module: str, beside: str) -> Path | None:
-    """Where Python would find a module's source, or would once the plugin's folder is on its path; nothing is run."""
+def _file_of(module: str, beside: str, folders: Sequence[str] | None = None) -> Path | None:
+    """Where Python would find a module's source, or would once the plugin's folder is on its path; nothing is run.
+    `folders` stand for that path."""
     path: Sequence[str] | None = None
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
         name = ".".join(parts[:depth])
-        spec = PathFinder.find_spec(name, path)
+        spec = PathFinder.find_spec(name, folders if depth == 1 else path)
         if spec is None and depth == 1:
             spec = PathFinder.find_spec(name, [beside]) or _found_elsewhere(name)
         if spec is None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from time import time_ns
 from typing import Any, Generic, TypeVar
 
-from tta_bench.system.files import digest
+from tta_bench.errors import UsageError
+from tta_bench.system.files import digest, file_digest
 
 CLOCK_TICK = 20_000_000  # ns by which a file system's clock may lag behind
 Thing = TypeVar("Thing")
@@ -42,6 +44,23 @@ def _changed(entry: os.DirEntry[str]) -> int:
         return max(own, entry.stat().st_ctime_ns) if entry.is_symlink() else own
     except OSError:  # it leads nowhere
         return own
+
+
+def content(path: Path) -> str:
+    """Digest of a file, or of all files below a folder. What looks as it did is not read again."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    try:
+        digests = [_content(file.absolute(), tuple(stamp(file) or ())) for file in files]
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror or error}") from error
+    if not path.is_dir():
+        return digests[0]
+    return digest([[str(file.relative_to(path)), own] for file, own in zip(files, digests, strict=True)])
+
+
+@lru_cache(maxsize=1024)
+def _content(file: Path, seen: tuple[int, ...]) -> str:
+    return file_digest(file)
 
 
 @dataclass(frozen=True)

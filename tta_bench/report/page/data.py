@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any
 
-from tta_bench.features.orders import kind_of
 from tta_bench.records import RunRecord, one_of_each
 from tta_bench.report.board import Board, Column, Row, Wanted, boards
 from tta_bench.report.comparison import ProtocolStatistics, by_protocol
@@ -25,6 +24,7 @@ from tta_bench.report.page.statistics import ColumnStatistics, column_statistics
 from tta_bench.report.page.stream import curves_of
 from tta_bench.report.standings import NONE, Key, Standings, key_of, resampling, standings_of
 from tta_bench.system import published
+from tta_bench.system.names import kind_of
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import visible
 
