@@ -18,6 +18,7 @@ from tta_bench.report.figure_style import by_row
 from tta_bench.report.frame import long_form
 from tta_bench.report.leaderboard import Leaderboard
 from tta_bench.report.standings import standings
+from tta_bench.system.text import signed
 
 TEXTS = ("console", "md", "latex", "csv", "json", "html")
 
@@ -155,3 +156,7 @@ def test_a_sweep_is_of_configurations_that_differ_in_nothing_else(tmp_path: Path
     figures.sweep([swept(1.0, "augmix"), swept(2.0, "augmix")])
     with pytest.raises(UsageError, match="differ in rate alone, and some of these differ in views"):
         figures.sweep([swept(1.0, "augmix"), swept(1.0, "plain"), swept(2.0, "augmix")])
+
+
+def test_no_difference_is_neither_a_gain_nor_a_loss() -> None:
+    assert [signed(value) for value in (-0.001, 0.0, -0.006, 1.239)] == ["+0.00", "+0.00", "-0.01", "+1.24"]

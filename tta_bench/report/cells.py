@@ -10,6 +10,7 @@ from typing import Any
 from tta_bench.report.frame import HEADINGS, LESS_IS_BETTER, SPEED
 from tta_bench.report.standings import NONE, Standings
 from tta_bench.system.names import SHUFFLED
+from tta_bench.system.text import signed
 
 RANK, INTERVAL = "rank", "95 %"  # kinds of number that come from statistics, beside those that are metrics
 UNTRAINED = "untrained: the numbers mean nothing"
@@ -202,5 +203,6 @@ class Board:
             return f"[{low:.2f}, {high:.2f}]"
         if kind == self.difference and row.config in standings.deltas:
             delta = standings.deltas[row.config]
-            return f"{delta.value:+.2f} [{delta.low:.2f}, {delta.high:.2f}]{'' if delta.significant else ' ns'}"
+            ends = ", ".join(signed(end).removeprefix("+") for end in (delta.low, delta.high))
+            return f"{signed(delta.value)} [{ends}]{'' if delta.significant else ' ns'}"
         return "–"

@@ -16,7 +16,7 @@ from tta_bench.report.board import UNTRAINED
 from tta_bench.report.comparison import EXPLORATORY, ClassDifference, Duel
 from tta_bench.report.formats import markdown
 from tta_bench.report.plain_table import console_table, markdown_table
-from tta_bench.system.text import counted, visible
+from tta_bench.system.text import counted, signed, visible
 
 Row = Mapping[str, object]  # by comparison.COLUMNS
 SHOWN_CLASSES = 5  # of those that gain most, and of those that lose most
@@ -109,7 +109,7 @@ def _of_one(row: Row, sure: bool) -> str:
         p = "p" if row["correction"] == "none" else "adjusted p"
         return f"{name} is {kind} than {baseline} by {abs(delta):.2f} ({p} {_p(row['p_adjusted'])})."
     return (
-        f"{name} and {baseline} can't be told apart: the difference is {delta:+.2f}, and only one of "
+        f"{name} and {baseline} can't be told apart: the difference is {signed(delta)}, and only one of "
         f"{_number(row['detectable']):.2f} or more would have shown with a chance of 80 %."
     )
 
@@ -129,7 +129,7 @@ def _cells(row: Row, runs: str) -> tuple[str, ...]:
     classes = "/".join(str(row[kind]) for kind in ("helped", "harmed", "significantly_harmed"))
     return (
         name + runs,
-        f"{_number(row['delta']):+.2f}",
+        signed(_number(row["delta"])),
         _interval(row["low"], row["high"]),
         _p(row["p_adjusted"]),
         f"{_number(row['detectable']):.2f}",
@@ -157,7 +157,7 @@ def _extremes(duel: Duel) -> list[tuple[str, ClassDifference]]:
 def _class_cells(item: tuple[str, ClassDifference]) -> tuple[str, ...]:
     name, change = item
     found = change.estimate
-    return name, f"{found.value:+.2f}", _interval(found.low, found.high), _p(change.p_adjusted)
+    return name, signed(found.value), _interval(found.low, found.high), _p(change.p_adjusted)
 
 
 def _class_rows(duel: Duel) -> list[tuple[str, ...]]:
@@ -165,7 +165,7 @@ def _class_rows(duel: Duel) -> list[tuple[str, ...]]:
 
 
 def _interval(low: object, high: object) -> str:
-    return f"{_number(low):+.2f} to {_number(high):+.2f}"
+    return f"{signed(_number(low))} to {signed(_number(high))}"
 
 
 def _p(value: object) -> str:

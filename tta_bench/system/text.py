@@ -58,3 +58,8 @@ def counted(count: int, thing: str) -> str:
     """
     plural = thing + ("es" if thing.endswith("s") else "s")
     return f"{count:,} {thing if count == 1 else plural}"
+
+
+def signed(value: float) -> str:
+    """A difference in points. Nothing has no sign of its own: -0.00 would read as a loss."""
+    return f"{round(value, 2) + 0.0:+.2f}"
