@@ -161,13 +161,15 @@ def _column(page: PageBoard, column: Column, shared: Shared) -> dict[str, Any]:
 
 
 def _row(page: PageBoard, row: Row, shared: Shared) -> dict[str, Any]:
-    run = next(runs[0] for (own, _), runs in page.runs.items() if own == row)
+    of_row = [run for (own, _), runs in page.runs.items() if own == row for run in runs]
+    run = of_row[0]
     return {
         "name": visible(row.name),
         "method": visible(row.method),
         "tag": visible(run.tag),
         "setting": visible(row.setting or "not recorded"),
         "status": visible(run.status or "not recorded"),
+        "warned": any(run.notes for run in of_row),
         "config": run.config.digest,
         "parts": shared.place(texts({**run.config.parts, "changes": run.changes or "none"})),
     }

@@ -93,7 +93,7 @@ function liveTable(board, state, change) {
     const title = "Enter or click: compare all rows with this one";
     const line = el("tr", { class: row.number === baseline ? "baseline" : null },
       el("th", { scope: "row", tabindex: -1, "data-row": row.number, title }, el("span", { class: "name" }, row.name),
-        el("small", {}, `${row.setting} · ${row.status}`)));
+        el("small", {}, `${row.setting} · ${row.status}${row.warned ? " · with a warning" : ""}`)));
     for (const fact of facts.get(row.number)) line.append(tableCell(fact));
     body.append(line);
   }
