@@ -14,10 +14,13 @@ from torch.nn.functional import normalize
 from tta_bench.backbones._text_tower import TextTower
 from tta_bench.errors import UsageError
 from tta_bench.interfaces import Backbone, Preprocess
+from tta_bench.system.described import described
+from tta_bench.system.files import digest as digest_of
 
 if TYPE_CHECKING:
     from tta_bench.prompts.files import Maple
 
+SAMPLE = 8  # numbers of a tensor that are looked at
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -59,10 +62,26 @@ class OpenClip:
         self.preprocess = preprocess
         self.image_size = preprocess.size
         self.embed_dim = self.encode_texts(["a"]).shape[1] if self._tower is None else self._tower.embed_dim
-        self.fingerprint = fingerprint
         self._mean = torch.tensor(mean, device=device).view(3, 1, 1)
         self._std = torch.tensor(std, device=device).view(3, 1, 1)
         self._prompts: tuple[object, _Prompts] | None = None  # of the last classes: a stream asks for the same ones
+        self._loaded, self._loaded_as = fingerprint, self._looks()
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the files that it was loaded from; if somebody has trained or changed it since, of what it is now."""
+        if self._looks() == self._loaded_as:
+            return self._loaded
+        values = [self.logit_scale, self.logit_bias, repr(self.preprocess), self._mean, self._std]
+        return digest_of([self._loaded, described([self.model.state_dict(), *values])])
+
+    def _looks(self) -> list[Any]:
+        """What a change can be seen by: torch counts most of them, and some numbers of each tensor show the others."""
+        looks: list[Any] = [self.logit_scale, self.logit_bias, self.preprocess]
+        for name, tensor in (*self.model.state_dict(keep_vars=True).items(), ("mean", self._mean), ("std", self._std)):
+            numbers = tensor.detach().flatten()[:: max(1, tensor.numel() // SAMPLE)]
+            looks.append((name, 0 if tensor.is_inference() else tensor._version, numbers.tolist()))
+        return looks
 
     @torch.no_grad()
     def encode_images(self, pixels: Tensor) -> Tensor:

@@ -144,11 +144,15 @@ class Backbone(Protocol):
     """An image and a text encoder with a common space. All features are unit-norm float32."""
 
     name: ClassVar[str]
-    fingerprint: str  # digest of weights, preprocessing (mean and std included) and precision
     preprocess: Preprocess  # its size is the side of the images that `encode_images` takes
     embed_dim: int
     logit_scale: float  # the factor itself, whose logarithm weights files hold: above 0, and LARGEST_SCALE at most
     logit_bias: float
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of weights, preprocessing (mean and std included) and precision; an attribute will do."""
+        ...
 
     @classmethod
     def load(cls, device: str, weights: Path | None = None, precision: str = "fp32") -> Self:

@@ -114,6 +114,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "array of objects": (np.array([{"a": 1}], dtype=object), np.array([{"a": 2}], dtype=object)),
     "exhausted generator": ((x for x in [1]), (x for x in [2])),
     "iterator": (iter([1]), iter([2])),
+    "order of a dict": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
     "a thread's own": (local(1), local(2)),
     "numpy's function of a function": (np.frompyfunc(closure(1, 2), 0, 1), np.frompyfunc(closure(1, 3), 0, 1)),
 }

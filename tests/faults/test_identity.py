@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from tests.e2e.test_loading import helper
 from tests.record_fixtures import record
 from tta_bench.datasets.scenes import Scenes
 from tta_bench.errors import PluginError
+from tta_bench.methods.clip import CLIP
 from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results
 from tta_bench.runs.bench import Bench
@@ -25,7 +27,8 @@ from tta_bench.runs.fence import Fence
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import loading, sources
-from tta_bench.system.sources import built_in_source, essence, imported
+from tta_bench.system.progress import TTABenchWarning
+from tta_bench.system.sources import built_in_source, essence, imported, own_source
 
 # ----------------------------------------------------------------------------------------------------------- built-ins
 
@@ -41,7 +44,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for cached in (sources.built_in_source, sources._content, sources._essence_of):
+    for cached in (sources.built_in_source, sources._content, sources.own_source):
         cached.cache_clear()
 
 
@@ -143,8 +146,14 @@ def test_edited_views_are_encoded_again(toy_bench: Bench, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("edited", "encodes"),
-    [("tta_bench.backbones.tiny", True), ("tta_bench.metrics", False)],
-    ids=["backbone", "metrics"],
+    [
+        ("tta_bench.backbones.tiny", True),
+        ("tta_bench.datasets.scenes", True),
+        ("tta_bench.features.rendering", True),
+        ("tta_bench.features.orders", False),
+        ("tta_bench.prompts.sets", False),
+        ("tta_bench.metrics", False),
+    ],
 )
 def test_what_all_methods_share_counts_by_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str, encodes: bool
@@ -156,17 +165,44 @@ def test_what_all_methods_share_counts_by_source(
     first = bench().run(spec).record
     assert bench().run(spec).already
 
-    def with_edit(module: str) -> str:
-        return f"edited {module}" if module == edited else built_in_source(module)
+    def with_edit(source_of: Callable[[str], str]) -> Callable[[str], str]:
+        return lambda module: f"edited {module}" if module == edited else source_of(module)
 
-    for user in ("plugins", "runs.identity"):
-        monkeypatch.setattr(f"tta_bench.{user}.built_in_source", with_edit)
+    monkeypatch.setattr("tta_bench.plugins.built_in_source", with_edit(built_in_source))
+    for user in ("features.source", "runs.identity"):
+        monkeypatch.setattr(f"tta_bench.{user}.own_source", with_edit(own_source))
     monkeypatch.setattr("tta_bench.runs.known.code_digest", lambda: "edited")
     second = bench().run(spec)
     assert not second.already
     assert bool(second.record.counts["encoder_forwards"]) == encodes
     assert second.record.protocol == first.protocol  # one column, two rows, and a note below
     assert second.record.config != first.config
+
+
+def test_a_run_that_other_code_recorded_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else of the package was edited, the runner for one, is no part of an identity."""
+    spec = RunSpec("clip", limit=2)
+    Bench(home=tmp_path).run(spec)
+    monkeypatch.setattr("tta_bench.runs.known.code_digest", lambda: "edited")
+    with pytest.warns(TTABenchWarning, match=r"recorded by other code of ttabench \(.*\+edited\): --force"):
+        assert Bench(home=tmp_path).run(spec).already
+    Bench(home=tmp_path).run(spec, force=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Bench(home=tmp_path).run(spec).already
+
+
+def test_what_a_notebook_puts_in_the_place_of_ours_counts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = RunSpec("clip", "toy", "toyclip")
+    plain = bench.run(spec).record
+    step = CLIP.step
+    monkeypatch.setattr(CLIP, "step", lambda self, x: -step(self, x))
+    patched = bench.run(spec)
+    assert not patched.already
+    assert patched.record.run_id != plain.run_id
+    assert "tta_bench.methods.clip.CLIP.step stood for other code" in patched.record.notes[0]
+    monkeypatch.undo()
+    assert bench.run(spec).record.run_id == plain.run_id
 
 
 def test_scenes_are_what_their_code_draws(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,3 +153,24 @@ def test_it_recognises_clean_scenes(tiny: Tiny) -> None:
     text = tiny.encode_texts([f"a photo of a {name}." for name in CLASS_NAMES])
     labels = np.stack([sample.labels for sample in samples])
     assert average_precision_score(labels, (features @ text.T).numpy(), average="macro") > 0.6
+
+
+@pytest.mark.parametrize("how", ["optimiser", "data", "replaced", "scale"])
+def test_a_backbone_that_was_trained_since_is_another_one(how: str) -> None:
+    backbone = Tiny.load("cpu")
+    before = backbone.fingerprint
+    backbone.encode_texts(["a dog"])
+    assert backbone.fingerprint == before == Tiny.load("cpu").fingerprint
+    weight = backbone.model.visual.proj
+    with torch.no_grad():
+        if how == "optimiser":
+            weight.add_(0.01)
+        elif how == "data":
+            weight.data.mul_(1.01)  # which torch does not count
+        elif how == "replaced":
+            backbone.model.visual.proj = torch.nn.Parameter(weight * 1.01)
+        else:
+            backbone.logit_scale = 100.0
+    changed = backbone.fingerprint
+    assert changed not in (before, "")
+    assert backbone.fingerprint == changed

@@ -26,6 +26,7 @@ from tta_bench.prompts.sets import PromptSet
 from tta_bench.system.code import Origin
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
+from tta_bench.system.sources import own_source
 from tta_bench.system.stamps import Read
 
 
@@ -96,13 +97,17 @@ class Source(Protocol):
 
 
 def code_of(origins: Mapping[str, Origin], dataset_name: str, weights: str) -> str:
-    """Digest of what features come out of besides the fingerprints: the code of every backbone, and of a dataset that
-    is not built in (a built-in is known by its images). An author's fingerprint may be the same for two variants or two
-    files of weights, so these count as well."""
-    parts = {role: o.source for role, o in origins.items() if role == "backbone" or not o.built_in}
-    if "dataset" in parts:
+    """Digest of what features come out of besides the fingerprints: the code of dataset and backbone, and that which
+    brings the one to the other. An author's fingerprint may be the same for two variants or two files of weights, so
+    these count as well."""
+    parts = {role: origin.source for role, origin in origins.items()} | {"encoding": encoding_source()}
+    if "dataset" in origins and not origins["dataset"].built_in:
         parts["dataset_name"] = dataset_name
     return digest(parts | ({"weights": weights} if weights else {}))
+
+
+def encoding_source() -> str:
+    return digest([own_source(f"tta_bench.features.{module}") for module in ("encoder", "rendering")])
 
 
 @dataclass

@@ -99,8 +99,8 @@ def needs(record: RunRecord) -> Iterator[Need]:
 def _images(protocol: Mapping[str, Any], built_in: Mapping[str, Any], recipe_source: str) -> str:
     """As `code_of` and `EncodedViews` put it: the dataset's digest, with the code that made the features."""
     roles = {role: protocol[f"{role}_source"] for role in ("dataset", "backbone") if f"{role}_source" in protocol}
-    roles |= {role: built_in[role] for role in ("backbone",) if role in built_in}
-    roles |= {"dataset_name": protocol.get("dataset")} if "dataset" in roles else {}
+    roles |= {role: built_in[role] for role in ("dataset", "backbone", "encoding") if role in built_in}
+    roles |= {"dataset_name": protocol.get("dataset")} if "dataset_source" in protocol else {}
     roles |= {"weights": protocol["backbone_weights"]} if "backbone_weights" in protocol else {}
     codes = [part for part in (digest(roles) if roles else "", recipe_source) if part]
     return digest([protocol.get("images"), *codes]) if codes else str(protocol.get("images"))

@@ -24,7 +24,8 @@ SCHEMA = 2  # what `save` writes: as 1, but never without a seal
 UNSEALED = 1  # in memory, and on disk in version 0.1
 NOT_IN_FILE = ("folder", "sealed", "verified")
 LONGEST_NAME = 160  # bytes of a run's name that can be read, below a file system's 255
-CODE_PARTS = ("source", "recipe_sources", "shared_sources")  # of a config: what changes when somebody edits a file
+# Of a config: what changes when somebody edits a file, or puts other code in the place of ours.
+CODE_PARTS = ("source", "recipe_sources", "shared_sources", "replaced")
 SCORES, OUTPUTS, DIAGNOSTICS = "scores.safetensors", "outputs.safetensors", "diagnostics.safetensors"
 
 

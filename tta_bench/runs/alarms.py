@@ -84,6 +84,13 @@ def changed_class(method: str) -> list[str]:
     ]
 
 
+def not_ours(places: Sequence[str]) -> list[str]:
+    """Functions and classes of ttabench that somebody has replaced in this process."""
+    if not places:
+        return []
+    return [f"{_some(places)} stood for other code than ttabench's in this process, so the number is not its own"]
+
+
 def left_by_another(method: str) -> list[str]:
     """An instance of a class that an earlier run in this process has changed."""
     return [

@@ -332,6 +332,10 @@ class Bench:
         """What makes the numbers mean less than they seem to is said again when they are shown again."""
         for note in record.notes:
             self.reporter.warn(f"{record.method}: {note}")
+        by, now = record.provenance.get("versions", {}).get("ttabench", "unknown"), known.version()
+        if by != now:
+            said = f"recorded by other code of ttabench ({by}, and this is {now}): --force runs it again"
+            self.reporter.warn(f"{record.method}: {said}")
         return Outcome(record, True)
 
     def surroundings(self, spec: RunSpec) -> known.Surroundings:

@@ -94,7 +94,7 @@ def attributes_of(method: Method) -> dict[str, Any]:
     """What an instance carries and the record's plain values do not tell: attributes besides its fields, e.g. set by
     an `__init__` of its own, and fields that hold objects, whose code counts."""
     fields = {f.name for f in dataclasses.fields(method)}
-    return {name: value for name, value in vars(method).items() if name not in fields or not _plain(value)}
+    return {name: value for name, value in sorted(vars(method).items()) if name not in fields or not _plain(value)}
 
 
 def _plain(value: object) -> bool:

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tta_bench import records
+from tta_bench.features.source import encoding_source
 from tta_bench.metrics import AP_CONVENTIONS
 from tta_bench.records import Identity
 from tta_bench.runs import hyperparameters
-from tta_bench.system.code import origin_of, told
+from tta_bench.system.code import origin_of, replaced, told
 from tta_bench.system.described import described
 from tta_bench.system.files import digest
-from tta_bench.system.sources import built_in_source
+from tta_bench.system.sources import own_source
 from tta_bench.views import Original
 
-METRICS = ("tta_bench.metrics", "tta_bench.metrics.along", "tta_bench.metrics.single_label")
+SHARED = {
+    "prompts": ("tta_bench.prompts.sets",),
+    "stream": ("tta_bench.features.orders", "tta_bench.features.stream"),
+    "metrics": ("tta_bench.metrics", "tta_bench.metrics.along", "tta_bench.metrics.single_label"),
+}
 
 if TYPE_CHECKING:
     from tta_bench.features.source import Source
@@ -79,6 +84,8 @@ def _config(run: Run) -> Identity:
     recipes = {"image": Original(), **run.recipes}
     parts["recipe_sources"] = {role: origin_of(recipe).source for role, recipe in sorted(recipes.items())}
     parts["shared_sources"] = _shared_sources(run)
+    if patches := replaced():
+        parts["replaced"] = digest(described(patches))
     if run.spec.protocol_preset is not None:  # so that a record says whose protocol it was meant to be
         parts["protocol_preset"] = run.spec.protocol_preset
     attributes = {} if isinstance(run.spec.method, str) else hyperparameters.attributes_of(run.spec.method)
@@ -88,11 +95,12 @@ def _config(run: Run) -> Identity:
 
 
 def _shared_sources(run: Run) -> dict[str, str]:
-    """The code that all methods share and that no digest of data stands for: built-in backbones, and the metrics."""
-    backbones = {"backbone": run.source, **({} if run.reward is None else {"second_backbone": run.reward})}
-    origins = {role: source.origins["backbone"] for role, source in backbones.items() if "backbone" in source.origins}
+    """The code that all methods share, from the images to the number, as far as no digest of data stands for it."""
+    sources = {"": run.source, **({} if run.reward is None else {"second_": run.reward})}
+    origins = {f"{which}{role}": o for which, source in sources.items() for role, o in source.origins.items()}
     built_in = {role: origin.source for role, origin in origins.items() if origin.built_in}
-    return built_in | {"metrics": digest([built_in_source(module) for module in METRICS])}
+    shared = {role: digest([own_source(module) for module in modules]) for role, modules in SHARED.items()}
+    return built_in | shared | ({"encoding": encoding_source()} if origins else {})
 
 
 def _replicate(run: Run) -> Identity:

@@ -26,7 +26,7 @@ from tta_bench.plugins import Registry
 from tta_bench.records import RunRecord
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
-from tta_bench.system.code import BUILT_IN
+from tta_bench.system.code import BUILT_IN, replaced
 from tta_bench.system.files import digest, write_atomically
 from tta_bench.system.seal import opened, sealed
 from tta_bench.system.stamps import Read, stamp
@@ -79,7 +79,7 @@ def can_be_told(spec: RunSpec, around: Surroundings) -> bool:
         named = {"methods": spec.method}
     # What code an outsider's module runs is known only when it is loaded.
     ours = all(_is_built_in(around.registry, kind, name) for kind, name in named.items())
-    return ours and _plain(spec) is not None
+    return ours and _plain(spec) is not None and not replaced()
 
 
 def _note(home: Path, spec: RunSpec, around: Surroundings) -> Path | None:
@@ -139,6 +139,11 @@ def code_digest() -> str:
     for file in sorted(_files(Path(tta_bench.__file__).parent)):
         whole.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
     return whole.hexdigest()
+
+
+def version() -> str:
+    """Of ttabench with its code: a checkout may be edited, and has the same number."""
+    return f"{tta_bench.__version__}+{code_digest()[:7]}"
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -40,7 +40,7 @@ from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.replay import Adaptation, Checkpoints, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
-from tta_bench.system.code import Origin, origin_of
+from tta_bench.system.code import Origin, origin_of, replaced
 from tta_bench.system.described import forget_caches, own_packages
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter
@@ -89,7 +89,7 @@ class Run:
         for note in self._forewarnings():  # before hours of encoding, not after
             reporter.warn(f"{self.method.name}: {note}")
         observe = self._encode(reporter)
-        self.notes += self._unlike_preset()
+        self.notes += [*self._unlike_preset(), *alarms.not_ours(list(replaced()))]
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
         if isinstance(self.method, GuestMethod):
@@ -345,7 +345,7 @@ class Run:
             },
             provenance={
                 **provenance.git_state(),
-                "versions": provenance.versions(),
+                "versions": {**provenance.versions(), "ttabench": known.version()},
                 "code": {role: origin.label for role, origin in origins.items()},
                 "process": self._process(),
                 **({"resumed_at": adaptation.resumed_at} if adaptation.resumed_at else {}),

@@ -110,9 +110,10 @@ class Description:
             own = sorted(str(type(self)(self.own).of(item, above)) for item in value)
             return ["set", *own, *self.more(value, above)]
         if isinstance(value, Mapping):
-            items = {str(self.of(key, above)): item for key, item in value.items()}
-            named = {key: self.of(items[key], above) for key in sorted(items)}
-            return {**named, **dict.fromkeys(self.more(value, above))}
+            pairs = [
+                [self.of(key, above), self.of(item, above)] for key, item in value.items()
+            ]  # in order: it may count
+            return [type(value).__name__, *pairs, *self.more(value, above)]
         array = array_in_words(value)
         if array is not None:
             return [self.of(array, above), *self.more(value, above)]
@@ -182,7 +183,7 @@ class Description:
     def _module(self, module: ModuleType, above: Above) -> Any:
         if not self.looks_into(module.__name__):
             return f"{module.__name__}{_installed(module.__name__)}"
-        live = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+        live = {name: value for name, value in sorted(vars(module).items()) if not name.startswith("__")}
         return ["module", self.of(live, above)]
 
     def thing(self, value: Any, above: Above) -> Any:

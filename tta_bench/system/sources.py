@@ -38,7 +38,7 @@ def built_in_source(module: str) -> str:
         used = _imports_of_ours(todo.pop()) - found
         found |= used
         todo += used
-    return digest({name: _essence_of(name) for name in sorted(found)})
+    return digest({name: own_source(name) for name in sorted(found)})
 
 
 def _imports_of_ours(module: str) -> set[str]:
@@ -67,7 +67,8 @@ def _content(module: str) -> bytes:
 
 
 @functools.cache
-def _essence_of(module: str) -> str:
+def own_source(module: str) -> str:
+    """Digest of a module of ours alone."""
     return digest(essence(_content(module)))
 
 
