@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from time import time_ns
 
 from PIL import Image
 from torch import Tensor
@@ -15,6 +16,7 @@ from tta_bench.interfaces import Preprocess
 from tta_bench.pixels.decode import decode
 from tta_bench.pixels.resize import resize_centre_crop, to_pixels
 from tta_bench.system.files import digest
+from tta_bench.system.stamps import last_change
 from tta_bench.system.text import counted
 
 NO_IMAGES = "difftpt needs generated images: --set generated=DIR names their folder (docs/prompts.md shows its layout)"
@@ -32,11 +34,13 @@ class Generated:
     n: int = 63
     folder: str = field(default="", repr=False)
     content: str = field(default="", init=False)
+    _listed: int = field(default=0, init=False, repr=False, compare=False)  # when, in ns
 
     def __post_init__(self) -> None:
         if self.n < 1:
             raise UsageError(f"at least one generated image per test image is needed, not {self.n}")
         if self.folder:
+            object.__setattr__(self, "_listed", time_ns())
             object.__setattr__(self, "content", _listing(Path(self.folder)))
 
     @property
@@ -55,6 +59,9 @@ class Generated:
         if not self.folder:
             raise UsageError(NO_IMAGES)
         files = self.files(image_id)
+        for file in files:
+            if last_change(file) > self._listed:  # or features of other pictures would be kept under this folder's name
+                raise BadData(f"{file} was changed while the run read it: run it again")
         return to_pixels((resize_centre_crop(decode(f), preprocess) for f in files), self.n, preprocess.size)
 
     def files(self, image_id: str) -> list[Path]:

@@ -105,10 +105,11 @@ def test_every_file_of_a_distribution_counts(install: Install, seen: Callable[[s
     assert seen("mine") != before
 
 
-def test_what_was_edited_by_hand_counts_in_a_distribution_that_offers_plugins(
-    install: Install, seen: Callable[[str], str], site: Path
+def test_what_was_edited_by_hand_counts_unless_it_is_large_and_offers_no_plugin(
+    install: Install, seen: Callable[[str], str], site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for offers, noticed in (("", False), ("mine", True)):
+    for offers, large, noticed in (("", 1e6, True), ("", 0, False), ("mine", 0, True)):
+        monkeypatch.setattr(distributions, "LARGE", large)
         install("mine", PLUGIN, offers=offers)
         before = seen("mine")
         (site / "mine" / "gains.json").write_text("3")

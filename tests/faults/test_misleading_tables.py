@@ -14,9 +14,11 @@ from tta_bench.metrics import AP_CONVENTIONS
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report import figures
 from tta_bench.report.board import Board, Wanted, boards
+from tta_bench.report.comparison import between, class_frame
 from tta_bench.report.figure_style import by_row
 from tta_bench.report.frame import long_form
 from tta_bench.report.leaderboard import Leaderboard
+from tta_bench.report.selection import Selection
 from tta_bench.report.standings import standings
 from tta_bench.system.text import signed
 
@@ -160,3 +162,33 @@ def test_a_sweep_is_of_configurations_that_differ_in_nothing_else(tmp_path: Path
 
 def test_no_difference_is_neither_a_gain_nor_a_loss() -> None:
     assert [signed(value) for value in (-0.001, 0.0, -0.006, 1.239)] == ["+0.00", "+0.00", "-0.01", "+1.24"]
+
+
+def test_the_last_of_runs_alike_in_name_is_of_the_same_rules() -> None:
+    usual = record(created="2026-01-01", protocol=Identity({"empty_classes": "skip"}))
+    other = record(created="2026-01-02", protocol=Identity({"empty_classes": "zero"}))
+    assert Selection({}, latest=True).of([usual, other]).runs == [usual, other]
+
+
+def test_one_folder_under_two_names_is_not_averaged_with_itself() -> None:
+    names = ("folder:f", "folder:/abs/f", "scenes")
+    runs = [
+        replace(run, protocol=Identity({**run.protocol.parts, "images": "scenes" if run.dataset == "scenes" else "f"}))
+        for run in map(on, names)
+    ]
+    assert any("would count twice" in note for note in board_of(runs).notes)
+    assert any(column.name == "average" for column in board_of(runs[1:]).columns)
+
+
+def test_a_difference_names_what_it_is_to(tmp_path: Path) -> None:
+    runs = [saved(tmp_path, method, gain, 0) for method, gain in {"clip": 1.0, "good": 4.0}.items()]
+    changed = replace(runs[0], changes={"shots": "5"}, tag="tuned")
+    assert any("is the gain over clip [tuned: shots=5]" in note for note in with_statistics([changed, runs[1]]).notes)
+    assert not any("is the gain over" in note for note in with_statistics(runs).notes)
+
+
+def test_class_by_class_differences_keep_protocols_apart(tmp_path: Path) -> None:
+    clip, good = (saved(tmp_path, method, gain, 0) for method, gain in {"clip": 1.0, "good": 4.0}.items())
+    frame = class_frame(between([good], [clip])[0])
+    assert set(frame["protocol"]) == {good.protocol.digest[:12]}
+    assert set(frame["n"]) == {good.n}

@@ -29,10 +29,11 @@ def images(record: RunRecord) -> str:
 
 def show_sweep(done: Sequence[RunRecord], keys: Sequence[str]) -> None:
     """The mean mAP of every combination over seeds and shuffles."""
-    fields = [key.rpartition(".")[2] for key in keys]
+    asked = [key.rpartition(".") for key in keys]  # METHOD.FIELD, or a field of all
     groups: dict[tuple[str, ...], dict[str, RunRecord]] = {}
     for record in done:
-        values = (str(record.hyper_parameters.get(field, "-")) for field in fields)
+        own = record.hyper_parameters
+        values = (str(own.get(field, "-")) if method in ("", record.method) else "-" for method, _, field in asked)
         row = (record.method, _dataset(record), record.backbone, *values)
         groups.setdefault(row, {})[record.run_id] = record  # two values may be one: 100 and 1e2
     rows = [("method", "dataset", "backbone", *keys, "mAP", "runs")]

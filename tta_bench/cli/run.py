@@ -40,6 +40,7 @@ from tta_bench.cli.options import (
     seeds,
 )
 from tta_bench.errors import Interrupted, UsageError
+from tta_bench.system.names import same_setting
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def run(
     where = Choice.of(executor, jobs, address, gpus, slurm)
     swept = sweep_values(sweep)
     fixed = pairs(setting or [], "--set", "key=value, for example --set shots=5")
-    for key in swept.keys() & fixed.keys():
-        raise UsageError(f"--sweep {key} and --set {key}: leave one of the two out")
+    for key, other in [(key, other) for key in swept for other in fixed if same_setting(key, other)]:
+        raise UsageError(f"--sweep {key} and --set {other}: leave one of the two out")
     if precision == "bf16":
         # Processors that advertise AMX where the system does not allow it kill the process at the first bf16 product.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # must stand before torch is imported

@@ -109,7 +109,7 @@ class PackedPrompts(PromptSet):
     def encode(self, backbone: Backbone) -> tuple[Tensor, Tensor]:
         """Text bank [C, P, D] and prototypes unit(mean) [C, D]; of a learned context the features themselves, which
         rounding would change in the last bit."""
-        learned = self.name.startswith("coop:")
+        learned = self.name.startswith("coop:") and self.bank.shape[1] == 1
         return self.bank, self.bank[:, 0] if learned else normalize(self.bank.mean(1), dim=-1)
 
 

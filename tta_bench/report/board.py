@@ -175,7 +175,8 @@ def _columns(frame: pd.DataFrame) -> dict[Any, Column]:
     names = [f"{dataset} ({mark})" if mark else dataset for (dataset, *_), mark in zip(keys, marks, strict=True)]
     names = _told_apart(names, [protocol for _, protocol, *_ in keys])
     found = zip(keys, names, sizes, strict=True)
-    return {key: Column(name, key[0], key[1], key[2], size, key[3], rules[key]) for key, name, size in found}
+    seen = frame.groupby(COLUMN)["images"].first().to_dict()
+    return {key: Column(name, key[0], key[1], key[2], size, key[3], rules[key], seen[key]) for key, name, size in found}
 
 
 def _mark(n: int, size: int | None, stream: str, rules: str) -> str:
@@ -215,7 +216,8 @@ def _average(columns: Sequence[Column]) -> tuple[Column | None, list[Column], li
     complete = [column for column in columns if column.complete and column.stream == stream]
     if len(complete) < 2:
         return None, [], ["No average: it takes two complete datasets."]
-    if len({column.dataset for column in complete}) < len(complete):
+    same = [column.images for column in complete if column.images]  # one folder may have two names
+    if len({column.dataset for column in complete}) < len(complete) or len(set(same)) < len(same):
         return None, [], ["No average: a dataset that stands there under two protocols would count twice."]
     if len({column.rules for column in complete}) > 1:
         return None, [], ["No average: the columns follow different rules."]

@@ -43,6 +43,7 @@ class Column:
     size: int | None  # images of the complete dataset; None: no record says
     stream: str = SHUFFLED  # the kind of order: a mean over shuffles and sorted streams would be of neither
     rules: str = ""  # in what the protocol departs from the usual ones
+    images: str = ""  # digest of the dataset's own; empty: no record says
 
     @property
     def complete(self) -> bool:

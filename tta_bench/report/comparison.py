@@ -30,6 +30,7 @@ COLUMNS = (
     *("correction", "detectable", "helped", "harmed", "significantly_harmed", "replicates", "n", "tag", "changes"),
     *("protocol", "config", "baseline_config", "untrained", "order"),
 )
+KEPT_APART = COLUMNS[COLUMNS.index("replicates") :]  # what rows of other protocols and configurations differ in
 CLASS_KEYS = COLUMNS[: COLUMNS.index("delta")]  # what a class's row shares with that of all classes
 
 
@@ -233,8 +234,9 @@ def class_frame(duels: Iterable[Duel]) -> pd.DataFrame:
         for name, change in sorted(duel.classes.items(), key=lambda item: -item[1].estimate.value):
             e, own = change.estimate, {key: duel.row[key] for key in CLASS_KEYS}
             own |= {"delta": e.value, "low": e.low, "high": e.high, "p": e.p, "p_adjusted": change.p_adjusted}
+            own |= {key: duel.row[key] for key in KEPT_APART}
             lines.append({**own, "correction": "Holm", "detectable": e.detectable, "class": name})
-    return pd.DataFrame(lines, columns=[*COLUMNS[: COLUMNS.index("detectable") + 1], "class"])
+    return pd.DataFrame(lines, columns=[*COLUMNS[: COLUMNS.index("detectable") + 1], "class", *KEPT_APART])
 
 
 def by_protocol(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:

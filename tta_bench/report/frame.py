@@ -27,7 +27,7 @@ VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
 AFTER = (
     *(SPEED, "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code"),
-    *("setting", "status", "verified", "state_bytes", "rules", "notes"),
+    *("setting", "status", "verified", "state_bytes", "rules", "notes", "images"),
 )
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
@@ -63,7 +63,8 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "status": run.status,
             "verified": run.verified,
             "state_bytes": run.counts.get("state_bytes"),
-            "rules": _rules(run),
+            "rules": rules_of(run),
+            "images": str(run.protocol.parts.get("images", ""))[:SHOWN_DIGITS],
             "notes": " | ".join(run.notes),
         }
         for run in runs
@@ -76,7 +77,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
     return frame.sort_values(ORDER, ignore_index=True)
 
 
-def _rules(run: RunRecord) -> str:
+def rules_of(run: RunRecord) -> str:
     """In what a protocol departs from the usual rules, beside images, labels and texts."""
     found = {name: run.protocol.parts.get(name) for name in USUAL}
     words = {

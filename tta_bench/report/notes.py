@@ -141,6 +141,10 @@ def statistics(board: Board) -> list[str]:
         said.append(f"Ranks and p are among {len(everyone)} rows, {hidden} of which are not shown.")
     if any(standings.partial for standings in board.standings.values()):
         said.append("Rows have other seeds or orders: differences, p and ranks rest on those that two rows share.")
+    facing = {standings.facing for standings in board.standings.values() if standings.deltas}
+    named = [row.name for row in board.rows if row.config in facing and row.name != board.baseline]
+    if named:
+        said.append(f"Δ {board.baseline} is the gain over {' or '.join(named)}.")
     lonely = not any(s.deltas for s in board.standings.values()) and board.baseline
     if lonely and any(row.method not in BASELINES for row in board.rows):
         said.append(f"No differences: no run of {board.baseline} with the same images, seeds and order.")

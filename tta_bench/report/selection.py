@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tta_bench.errors import UnknownName
 from tta_bench.records import CODE_PARTS, RunRecord
+from tta_bench.report.frame import rules_of
 from tta_bench.system.files import digest
 from tta_bench.system.names import kind_of
 from tta_bench.system.text import visible
@@ -92,7 +93,8 @@ def _last_of_each(
 def _names(run: RunRecord) -> Hashable:
     """What a user typed, so that what differs is what was behind the names."""
     changes = tuple(sorted((key, str(value)) for key, value in run.changes.items()))
-    return (run.method, run.dataset, run.backbone, run.prompt, run.n, run.seed, run.order, changes, run.random_weights)
+    named = (run.method, run.dataset, run.backbone, run.prompt, run.n, run.seed, run.order, changes, run.random_weights)
+    return (*named, rules_of(run))
 
 
 def _apart_from_code(run: RunRecord) -> Hashable:

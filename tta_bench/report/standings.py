@@ -21,7 +21,7 @@ from tta_bench.report.frame import SHOWN_DIGITS
 from tta_bench.system.names import kind_of
 from tta_bench.system.progress import Advance, Reporter, Silent
 
-VERSION = 2  # raised whenever the same scores would give other numbers, or they are kept in another form
+VERSION = 3  # raised whenever the same scores would give other numbers, or they are kept in another form
 Key = tuple[str, str, str]  # protocol, kind of order and metric
 
 
@@ -48,6 +48,7 @@ class Standings:
     pairs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # the lower -> the higher -> adjusted p
     deltas: Mapping[str, Delta] = field(default_factory=dict)
     partial: Mapping[str, Sequence[str]] = field(default_factory=dict)  # pairs of which one has seeds the other lacks
+    facing: str = ""  # the configuration that deltas are to
     notes: Sequence[str] = ()
 
     def told_apart(self, config: str, other: str) -> bool | None:
@@ -130,7 +131,8 @@ def _compared(statistics: ProtocolStatistics, baseline: str) -> Standings:
     pairs: dict[str, dict[str, float]] = {}
     # What is said about a baseline has one p wherever it is said: that of the family that the difference is shown with.
     families = [pair for name in dict.fromkeys((*BASELINES, baseline)) for pair in statistics.against(name)]
-    cells = statistics.cells()
+    cells, against = statistics.cells(), statistics.against(baseline)
+    facing = _chosen(against, statistics.runs)
     partial: dict[str, list[str]] = {}
     for pair in [*statistics.all_pairs(), *families]:
         lower, higher = (pair.config, pair.baseline) if pair.estimate.value < 0 else (pair.baseline, pair.config)
@@ -140,22 +142,24 @@ def _compared(statistics: ProtocolStatistics, baseline: str) -> Standings:
     return Standings(
         {_short(config): (cell.estimate.low, cell.estimate.high) for config, cell in cells.items()},
         pairs,
-        _deltas(statistics.against(baseline), statistics.runs),
+        _deltas(against, facing),
         {lower: sorted(set(others)) for lower, others in partial.items()},
+        _short(facing),
         tuple(statistics.notes),
     )
 
 
-def _deltas(pairs: Sequence[Pair], runs: Mapping[str, RunRecord]) -> dict[str, Delta]:
-    """To one configuration of the baseline: that of which there are defaults, and the newest of these."""
+def _chosen(pairs: Sequence[Pair], runs: Mapping[str, RunRecord]) -> str:
+    """One configuration of the baseline: that of which there are defaults, and the newest of these."""
     facing = {pair.baseline for pair in pairs}
-    if not facing:
-        return {}
-    chosen = max(facing, key=lambda config: (not runs[config].changes, runs[config].created))
+    return max(facing, key=lambda config: (not runs[config].changes, runs[config].created), default="")
+
+
+def _deltas(pairs: Sequence[Pair], facing: str) -> dict[str, Delta]:
     return {
         _short(pair.config): Delta(e.value, e.low, e.high, pair.p_adjusted, pair.replicates)
         for pair, e in ((pair, pair.estimate) for pair in pairs)
-        if pair.baseline == chosen
+        if pair.baseline == facing
     }
 
 
@@ -167,6 +171,6 @@ def _parsed(content: Any) -> Standings | None:
     try:
         intervals = {config: (float(low), float(high)) for config, (low, high) in content["intervals"].items()}
         deltas = {config: Delta(**delta) for config, delta in content["deltas"].items()}
-        return Standings(intervals, content["pairs"], deltas, content["partial"])
+        return Standings(intervals, content["pairs"], deltas, content["partial"], content["facing"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -36,7 +36,8 @@ class Root:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # what a plugin does to its group of processes stays there
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                # A set of names has one order in all guests, or one run would have several numbers.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"},
             )
         self.control = ours
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Collection, Mapping
@@ -16,6 +17,7 @@ from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.interfaces import Method
 from tta_bench.system.text import visible
 
+PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+")  # to YAML 010 is 8, and 1:30 is 90
 SHOWN = 100  # characters of a value that is refused
 Tag = Literal["paper", "default", "tuned"]
 
@@ -122,7 +124,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _coerce(text: str, hint: Any, where: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        value = int(text) if PLAIN_NUMBER.fullmatch(text) else text if ":" in text else yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):  # a date or a number that can't be, too many brackets
         value = text
     if isinstance(value, str):  # YAML reads 1e-3 as text

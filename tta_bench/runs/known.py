@@ -114,12 +114,12 @@ def _plain(spec: RunSpec) -> dict[str, Any] | None:
         if not isinstance(value, str | int | float | bool | list | tuple) or _names_a_file(value):
             return None
     files = {name: str(file) for name, file in files_of(spec).items()}
-    return values | files | {"prompt": spec.prompt.partition(":")[0]}
+    return values | files | ({} if spec.pack else {"prompt": spec.prompt.partition(":")[0]})
 
 
 def files_of(spec: RunSpec) -> dict[str, Path]:
     """The files that a request names, wherever it is made from."""
-    prompt = spec.prompt.partition(":")[2]
+    prompt = "" if spec.pack is not None else spec.prompt.partition(":")[2]  # of a pack the name counts
     named = {"weights": spec.weights, "pack": spec.pack, "prompt_file": Path(prompt) if prompt else None}
     named |= {f"setting {key}": Path(value) for key, value in spec.settings.items() if _names_a_file(value)}
     return {name: Path(file).absolute() for name, file in named.items() if file is not None}

@@ -12,13 +12,14 @@ from tta_bench.errors import UsageError
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """No autocast and float32 by default, or features and scores would be others under the same names. Both are given
-    back, whatever a method has done to them."""
+    """No autocast, float32 by default and in products, or features and scores would be others under the same names. All
+    are given back, whatever a method has done to them."""
     device = torch.get_default_device()
     if device.type != "cpu":  # to switch it off would slow down every operation
         raise UsageError(f"torch's default device is {device} here: leave it alone, and choose with `device`")
-    before = torch.get_default_dtype()
+    before, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     torch.set_default_dtype(torch.float32)
+    torch.set_float32_matmul_precision("highest")
     try:
         with ExitStack() as stack:
             for kind in ("cpu", "cuda"):
@@ -27,3 +28,4 @@ def plain_torch() -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(before)
+        torch.set_float32_matmul_precision(products)

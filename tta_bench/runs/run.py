@@ -107,7 +107,7 @@ class Run:
                     f"method '{self.method.name}' has changed the backbone {self.source.backbone_name}, and with it "
                     "the numbers of all others: its own is not recorded"
                 )
-            self._refuse_changed_pack(checkpoint)
+            self._refuse_changed_files(checkpoint)
             record = self._save(folder, adaptation, self._counts(task, adaptation, weight))
         for note in record.notes[len(self._forewarnings()) :]:
             reporter.warn(f"{self.method.name}: {note}")
@@ -124,12 +124,15 @@ class Run:
         """The files that the run was read from, as they were then; None if that can't be told."""
         return Read.all_of([self.source.read_from] + ([] if self.reward is None else [self.reward.read_from]))
 
-    def _refuse_changed_pack(self, checkpoint: Path) -> None:
-        """Features that were read before a change and after it belong to no identity. (An image that has changed is
-        refused by its dataset; labels and weights are read once.)"""
-        if self.spec.pack is not None and self.read_from is not None and self.read_from.changed():
+    def _refuse_changed_files(self, checkpoint: Path) -> None:
+        """What was read before a change and after it belongs to no identity. (An image that has changed is refused by
+        its dataset; labels and weights are read once.)"""
+        changed = [str(self.spec.pack)] if self.spec.pack and self.read_from and self.read_from.changed() else []
+        before, now = self.identities["config"].parts.get("files", {}), dict(self.method.digests())
+        changed += [f"{field}={getattr(self.method, field, '')}" for field in now if now[field] != before.get(field)]
+        if changed:
             checkpoint.unlink(missing_ok=True)
-            raise BadData(f"{self.spec.pack} was changed while the run read it: nothing is recorded; run it again")
+            raise BadData(f"{', '.join(changed)} was changed while the run read it: nothing is recorded; run it again")
 
     def begin(self, reporter: Reporter) -> Iterator[Observation]:
         """Encodes what is missing and starts the method: what it is then to step through, for who looks on."""
@@ -350,7 +353,7 @@ class Run:
                 "process": self._process(),
                 **({"resumed_at": adaptation.resumed_at} if adaptation.resumed_at else {}),
             },
-            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
             folder=folder,
         )
         diagnostics = columns(adaptation.diagnostics)

@@ -73,6 +73,8 @@ class RunSpec(RunOptions):
                 raise UsageError(f"a {role} is a name or an instance: {hint}")
         if not isinstance(self.prompt, str) or not isinstance(self.settings, Mapping):
             raise UsageError("prompt is a text, and settings are a mapping from hyper-parameters to values")
+        if self.pack is not None and (self.weights or self.random_weights or self.precision != "fp32"):
+            raise UsageError(f"{self.pack} holds features: weights and precision are those that it was made with")
         if self.ties not in ("threshold", "dataset"):
             raise UsageError(f"ties {self.ties!r}: threshold or dataset is wanted")
         if not isinstance(self.method, str) and (self.settings or self.preset):

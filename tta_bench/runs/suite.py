@@ -28,6 +28,7 @@ from tta_bench.errors import UnknownName, UsageError
 from tta_bench.features.options import FeatureType
 from tta_bench.runs import grid
 from tta_bench.runs.spec import RunOptions, RunSpec
+from tta_bench.system.names import same_setting
 
 if TYPE_CHECKING:
     from tta_bench.runs.bench import Bench
@@ -113,7 +114,7 @@ def read(file: Path) -> Suite:
             raise UsageError(f"{file}: packs stand for datasets and backbones: leave {' and '.join(sorted(named))} out")
         values["packs"] = [file.parent / pack for pack in values["packs"]]
     for swept in values.get("sweep", {}):
-        if any(swept in settings for settings in values.get("settings", [])):
+        if any(same_setting(swept, key) for settings in values.get("settings", []) for key in settings):
             raise UsageError(f"{file}: {swept} is in settings and in sweep: leave one of the two out")
     own = {key: values.pop(key) for key in [f.name for f in fields(RunOptions)] if key in values and key != "settings"}
     return Suite(**values, options=RunOptions(**own))

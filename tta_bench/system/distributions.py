@@ -18,6 +18,7 @@ from tta_bench.system.files import digest, file_digest
 
 OURS = "ttabench"
 EVERYBODYS = {*sys.stdlib_module_names, "tta_bench", "torch", "numpy", "PIL"}  # no metadata need be read for them
+LARGE = 20e6  # bytes: beyond, reading all of it would be felt
 ABOUT = (".dist-info", ".egg-info")  # how it was installed, and as which version, which may be the same code
 
 
@@ -104,9 +105,10 @@ def _bringing() -> dict[str, list[str]]:
 
 
 def _content(distribution: Distribution) -> list[list[str]]:
-    """Its files with their digests: of one that offers plugins as they are, of any other as they were installed."""
+    """Its files with their digests: as they are, or if it is large and offers no plugin as they were installed."""
     files = [file for file in distribution.files or () if _counts(file)]
     by_bytes = any(entry.group == OURS for entry in distribution.entry_points)
+    by_bytes = by_bytes or sum(file.size or 0 for file in files) < LARGE
     return sorted([str(file), _digest(file, by_bytes)] for file in files)
 
 

@@ -29,3 +29,9 @@ def dataset_name(dataset: str) -> str:
     """NAME or NAME:VARIANT. One variant must not stand in tables under three names."""
     name, _, variant = dataset.partition(":")
     return name if variant in ("", "default") else dataset
+
+
+def same_setting(one: str, other: str) -> bool:
+    """Whether two keys mean a field of one method: `shots` is everybody's, `tda.shots` one method's."""
+    (method, _, field), (another, _, name) = one.rpartition("."), other.rpartition(".")
+    return field == name and (method == another or not method or not another)
