@@ -42,7 +42,7 @@ def test_an_untouched_checkpoint_is_resumed(bench: Bench) -> None:
 def test_a_flipped_bit_means_starting_afresh(bench: Bench) -> None:
     undisturbed = finished(bench)
     file = interrupted(bench)
-    for flipped in flips(file.read_bytes(), 8):
+    for flipped in flips(file.read_bytes(), 4):
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(flipped)
         lines(bench).clear()

@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 
 import tta_bench
 from tta_bench.system import distributions, loading
-from tta_bench.system.described import LIBRARIES
+from tta_bench.system.described import LIBRARIES, is_outside, package_of
 
 ASKING = ("get", "getenv", "__contains__", "__getitem__")  # of the standard library, before os.environ itself
 FILES = ("open", "sqlite3.connect")
 OTHERS = ("socket.connect", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
 METADATA = (".egg-info", ".dist-info")  # of what is installed: entry points are looked up there
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr")  # libraries look there for processors, time zones, locales
+PACKAGE = Path(tta_bench.__file__).parent
+OURS = [folder.resolve() for folder in (PACKAGE, *(PACKAGE / room for room in ("methods", "datasets", "backbones")))]
 LABELS = "tta_bench.datasets."  # modules that know them
 
 
@@ -47,7 +49,8 @@ class Watch:
 
     def reached(self, allowed: Collection[str]) -> Reached:
         """So far; files that are allowed left out."""
-        files = [file for file in list(self._files) if not _known(file, allowed)]
+        code = _own_code() | {Path(name).resolve() for name in allowed}
+        files = [file for file in list(self._files) if not _known(file, code)]
         unknown = [file for file in files if _library_of(file) is None]
         shown, unseen = ([*map(str, those), *self._others] for those in (files, unknown))
         return Reached(shown, unseen, list(self._variables), list(self._datasets))
@@ -77,22 +80,24 @@ class Watch:
         kind.__getitem__ = noting  # type: ignore[method-assign]
 
 
-def _known(file: Path, allowed: Collection[str]) -> bool:
+def _known(file: Path, code: Collection[Path]) -> bool:
     """Code that was imported is part of a method's identity, and so are files that it declares."""
-    package = Path(tta_bench.__file__).parent
-    ours = [str(folder.resolve()) for folder in (package, *(package / d for d in ("methods", "datasets", "backbones")))]
-    if any(file.is_relative_to(folder) for folder in (*SYSTEM, *ours)):
+    if any(file.is_relative_to(folder) for folder in (*SYSTEM, *map(str, OURS))):
         return True
     library = _library_of(file)
     if library is not None and file.relative_to(library).parts[0] not in distributions.offering():
-        return (
-            True  # but not what is installed with a plugin, nor all of the environment: a project's folder may be one
-        )
-    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    code = {Path(name).resolve() for name in (*loaded, *allowed) if isinstance(name, str)}
+        return True  # not what is installed with a plugin, nor all of the environment: a project's folder may be one
     if file.parent.name == "__pycache__":
         file = file.parent.parent / f"{file.name.partition('.')[0]}.py"
     return file in code or file.parent.suffix in METADATA
+
+
+def _own_code() -> set[Path]:
+    """Files of the modules that are neither ours nor a library's."""
+    offering = distributions.offering()
+    modules = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+    own = [file for name, file in modules if is_outside(name) or package_of(name) in offering]
+    return {Path(file).resolve() for file in own if isinstance(file, str)}
 
 
 def _library_of(file: Path) -> Path | None:

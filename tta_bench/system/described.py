@@ -57,7 +57,7 @@ def package_of(module: object) -> str:
 def own_packages(module: str) -> list[str]:
     """What of the libraries counts by its code, because something of somebody's own is from there."""
     package = package_of(module)
-    return [] if distributions.is_common(package) else [package]
+    return [] if is_outside(module) or distributions.is_common(package) else [package]
 
 
 def forget_caches(value: object, own: Collection[str]) -> None:

@@ -17,7 +17,8 @@ from importlib.metadata import Distribution, PackagePath
 from tta_bench.system.files import digest, file_digest
 
 OURS = "ttabench"
-EVERYBODYS = {*sys.stdlib_module_names, "tta_bench", "torch", "numpy", "PIL"}  # no metadata need be read for them
+NEEDED = "cv2 numpy open_clip pandas PIL pluggy safetensors timm torch torchvision yaml"  # what most plugins import
+EVERYBODYS = {*sys.stdlib_module_names, "tta_bench", *NEEDED.split()}  # no metadata need be read for them
 LARGE = 20e6  # bytes: beyond, reading all of it would be felt
 ABOUT = (".dist-info", ".egg-info")  # how it was installed, and as which version, which may be the same code
 
