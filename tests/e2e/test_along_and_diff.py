@@ -25,6 +25,7 @@ def on_toy(bench: Bench, order: str | list[str] = "shuffled", methods: tuple[str
     return tta_bench.grid(methods, "toy", "toyclip", order=order, bench=bench)
 
 
+@pytest.mark.slow
 def test_several_orders_on_the_command_line(toy_run: Invoke) -> None:
     done = toy_run("clip,tda", "--orders", "2")
     assert done.code == 0

@@ -156,6 +156,7 @@ def test_a_grid_of_instances_and_names_shares_its_views(toys: tta_bench.Bench) -
     assert {run.config.parts["recipes"]["views"] for run in results} == {"Plain(n=4)"}
 
 
+@pytest.mark.slow
 def test_all_takes_what_can_run(toys: tta_bench.Bench) -> None:
     results = tta_bench.grid("all", "toy", "toyclip", limit=2, bench=toys)
     assert {"clip", "purf", "tpt"} <= {run.method for run in results}

@@ -120,6 +120,7 @@ def test_a_damaged_store_is_noticed_and_mended(toy_run: Invoke, home: Path, how:
     assert after.metrics == before.metrics
 
 
+@pytest.mark.slow
 def test_lost_meta_data_means_encoding_again(toy_run: Invoke, home: Path) -> None:
     toy_run("twobranches")
     for file in (home / "store").glob("*/*/meta.json"):

@@ -262,6 +262,7 @@ def test_finish_is_called_once(invoke: Invoke, home: Path, tmp_path: Path, monke
     assert log.read_text() == "finish 24\n"
 
 
+@pytest.mark.slow
 def test_an_edited_view_recipe_is_rendered_again(invoke: Invoke, home: Path, tmp_path: Path) -> None:
     recipe = (
         "\n\n@dataclass(frozen=True)\nclass Dark:\n    name = 'dark2'\n    count = 2\n    seeded = False\n"

@@ -108,6 +108,7 @@ def test_a_sweep_runs_the_product_and_shows_a_table(toy_run: Invoke, home: Path)
     assert {line.split()[-1] for line in table[1:]} == {"2"}
 
 
+@pytest.mark.slow
 def test_a_sweep_has_no_mean_over_other_images_or_orders_and_counts_a_run_once(toy_run: Invoke) -> None:
     options = ("--limit", "8", "--seed", "0-1", "--order", "shuffled,sequential", "--sweep", "weight=0.5,5e-1")
     result = toy_run("twobranches", *options)

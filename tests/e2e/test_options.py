@@ -31,6 +31,7 @@ def test_export_keeps_every_recipe_that_is_named(invoke: Invoke, tmp_path: Path)
             assert {name for name in pack.keys() if name.startswith("views/")} == {"views/plain3", "views/crops2"}  # noqa: SIM118
 
 
+@pytest.mark.slow
 def test_lists_are_repeatable_and_take_commas(invoke: Invoke, home: Path) -> None:
     more = ("--workers", "0", "--limit", "2")
     assert (

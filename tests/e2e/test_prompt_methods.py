@@ -121,6 +121,7 @@ def test_a_caption_file_is_part_of_the_run(invoke: Invoke, files: Path, tmp_path
     assert first.split("[")[-1] != second.split("[")[-1]
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_said_in_one_line(invoke: Invoke, files: Path) -> None:
     refusals = {
         ("rlcf",): "--set reward=",

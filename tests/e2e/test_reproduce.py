@@ -68,6 +68,7 @@ def test_jobs_run_what_is_missing_and_change_no_number(invoke: Invoke, tmp_path:
     assert (again.out, again.err) == (elsewhere.out, "")
 
 
+@pytest.mark.slow
 def test_numbers_agree_or_differ_and_what_differs_is_explained(invoke: Invoke, tmp_path: Path) -> None:
     measured = facts(invoke, "purf:table6", *TOYS)
     value = float(str(measured["purf[selection=rel]"]["measured"]))

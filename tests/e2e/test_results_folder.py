@@ -147,6 +147,7 @@ def test_the_table_is_written_and_held_against_the_runs(invoke: Invoke, made: Ru
     assert refresh(folder, "--check").returncode == 0
 
 
+@pytest.mark.slow
 def test_an_edited_run_or_a_stray_file_fails_the_check(invoke: Invoke, made: RunRecord, folder: Path) -> None:
     invoke("results", "add", "clip", "--into", str(folder / "runs"))
     refresh(folder)

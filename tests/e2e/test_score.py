@@ -119,6 +119,7 @@ def test_other_pictures_of_the_same_names_are_another_dataset(invoke: Invoke, ho
     assert "other images under the same ids" in result.err
 
 
+@pytest.mark.slow
 def test_finish_alone_is_repeated(invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path) -> None:
     file = tmp_path / "fusing.py"
     file.write_text(FUSING.replace("MORE", ""))

@@ -371,6 +371,7 @@ def test_a_host_that_was_killed_is_started_again(tmp_path: Path, home: Path) -> 
     assert tta_bench.run("guest", "toy", "toyclip", limit=3, bench=bench).n == 3
 
 
+@pytest.mark.slow
 def test_a_host_that_was_stopped_is_left_behind(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def test_half_a_character_can_be_recorded(changed: dict[str, object], tmp_path: 
         Results([again]).leaderboard(format_).encode()
 
 
+@pytest.mark.slow
 def test_a_method_whose_name_is_half_a_character_runs(invoke: Invoke, home: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "mine.py"
     plugin.write_text(SOUND.replace('= "mine"', '= "mine\\ud800"'))

@@ -124,6 +124,7 @@ def test_a_damaged_record_is_run_again(what: str, bench: Bench) -> None:
     assert any("not what was written" in line and "running again" in line for line in lines(bench))
 
 
+@pytest.mark.slow
 def test_a_run_is_not_taken_for_the_one_whose_name_its_folder_has(bench: Bench) -> None:
     before = bench.run(TOY_RUN).record
     other = bench.run(RunSpec(method="twobranches", dataset="toy", backbone="toyclip", seed=1)).record

@@ -47,7 +47,7 @@ class Killed(KeyboardInterrupt):
 
 
 @pytest.mark.parametrize("exchange", [True, False])
-@pytest.mark.parametrize("step", some_slow([1, 2], [0, 3]))
+@pytest.mark.parametrize("step", some_slow([1], [0, 2, 3]))
 @pytest.mark.parametrize("again", some_slow([True], [False]))
 def test_a_kill_in_the_middle_of_the_swap(
     toy_bench: Bench, monkeypatch: pytest.MonkeyPatch, exchange: bool, step: int, again: bool

@@ -30,6 +30,7 @@ def set_aside(bench: Bench) -> list[Path]:
     return sorted((bench.home / "store").glob("*/*.set-aside-*"))
 
 
+@pytest.mark.slow
 def test_swapped_entries_are_set_aside_and_encoded_afresh(bench: Bench) -> None:
     """Same dataset, backbone and shape, another seed: nothing but the key tells them apart."""
     other = dataclasses.replace(TOY_RUN, seed=1)
@@ -160,6 +161,7 @@ def test_a_hole_is_no_feature(tmp_path: Path) -> None:
         target.read(1)
 
 
+@pytest.mark.slow
 def test_another_grid_is_said_once(bench: Bench) -> None:
     finished(bench)
     bench.encoding = EncodingOptions(batch_size=1, workers=0)
