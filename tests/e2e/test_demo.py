@@ -29,7 +29,7 @@ def test_the_demo_and_what_it_proposes(invoke: Invoke, tmp_path: Path, monkeypat
         result = invoke(*shlex.split(command)[1:])
         assert result.code == 0, result.err
     assert (tmp_path / "table.html").stat().st_size > 10_000
-    assert (tmp_path / "mine" / "mine.py").is_file()
+    assert (tmp_path / "mine.py").is_file()
 
 
 def test_an_interrupt_is_one_line(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from tests.conftest import Invoke, Result, some_slow
 from tta_bench import records
 from tta_bench.backbones.tiny import Tiny
 from tta_bench.datasets.scenes import Scenes
-from tta_bench.interfaces import Observation
-from tta_bench.methods.mltta import MLTTA
+from tta_bench.interfaces import Method, Observation
+from tta_bench.runs import replay
 
 LIMIT = "6"
 
@@ -148,17 +148,15 @@ def test_an_interrupted_run_resumes_bit_identically(
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     line(run(invoke, "mltta", "--results", str(whole)))
-    step = MLTTA.step
-    seen: list[int] = []
+    step = replay._step
 
-    def interrupted(self: MLTTA, x: Observation) -> Tensor:
-        if len(seen) == 3:
+    def interrupted(method: Method, x: Observation, image_id: str, classes: int) -> Tensor:
+        if x.index == 3:
             raise KeyboardInterrupt
-        seen.append(x.index)
-        return step(self, x)
+        return step(method, x, image_id, classes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(MLTTA, "step", interrupted)
+        patch.setattr(replay, "_step", interrupted)
         assert run(invoke, "mltta", "--results", str(parts), "--checkpoint-seconds", "0").code == 130
     resumed = run(invoke, "mltta", "--results", str(parts))
     assert "resuming at image 3" in resumed.out + resumed.err
