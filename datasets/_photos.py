@@ -18,6 +18,7 @@ from tta_bench.datasets._layout import Layout
 from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, UnknownName
 from tta_bench.pixels.decode import decode
+from tta_bench.system import contents
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import counted, visible
 
@@ -30,7 +31,8 @@ Labels = np.ndarray[Any, np.dtype[np.int8]]
 
 
 class Photos:
-    """Image files with labels. Every file is looked up once, when the dataset is opened; none is decoded before use.
+    """Image files with labels. Every file is looked at when the dataset is opened, and read if it is not known yet:
+    other pixels are other features, also in a file that is as long as it was. None is decoded before use.
 
     What comes with torch is imported where a sample is made: `ttabench data status` asks these classes too.
 
@@ -68,11 +70,7 @@ class Photos:
         self.ids, self.files, self.labels = list(ids), list(files), labels
         self.labels.flags.writeable = False  # a sample's labels are a row of it
         self._looks = _looks(self.name, self.files)
-        self.fingerprint = _fingerprint(self.ids, self.contents(self._looks[:, 0].tolist()))
-
-    def contents(self, sizes: Sequence[int]) -> Sequence[object]:
-        """What stands in the fingerprint for the content of each file: of a published set, its size in bytes."""
-        return sizes
+        self.fingerprint = _fingerprint(self.ids, contents.digests(self.files))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -102,8 +100,7 @@ class OfficialPhotos(Photos):
 
 
 def _looks(name: str, files: Sequence[Path]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """[N, 2]: bytes of each file, enough to notice another copy of published images without reading them; and when it
-    was last changed, in ns."""
+    """[N, 2]: bytes of each file, and when it was last changed, in ns."""
     looks, missing = [], []
     for file in files:
         try:
@@ -132,11 +129,11 @@ def file_size(file: Path) -> int | None:
         return None
 
 
-def _fingerprint(ids: Sequence[str], contents: Sequence[object]) -> str:
-    digest = hashlib.sha256()
-    for image_id, content in zip(ids, contents, strict=True):
-        digest.update(f"{image_id}\t{content}\n".encode())
-    return digest.hexdigest()
+def _fingerprint(ids: Sequence[str], digests: Sequence[str]) -> str:
+    whole = hashlib.sha256()
+    for image_id, content in zip(ids, digests, strict=True):
+        whole.update(f"{image_id}\t{content}\n".encode())
+    return whole.hexdigest()
 
 
 def labelled(labels: Labels) -> np.ndarray[Any, np.dtype[np.intp]]:

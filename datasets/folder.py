@@ -27,7 +27,7 @@ from tta_bench.datasets import _class_folders
 from tta_bench.datasets._photos import Photos
 from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, DataMissing, UsageError
-from tta_bench.system.files import file_digest, read_utf8
+from tta_bench.system.files import read_utf8
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import counted, is_text
 
@@ -69,10 +69,6 @@ class Folder(Photos):
             warnings=[*([] if names.is_file() else [guessed]), *layout.warnings],
         )
 
-    def contents(self, sizes: Sequence[int]) -> Sequence[object]:
-        """Every file is read: nobody has published a checksum, and uncompressed pictures are all of one size."""
-        return [_digest(file) for file in self.files]
-
     @classmethod
     def status(cls, root: Path) -> list[DataStatus]:
         """One entry for each folder below `root` that has a labels.csv or a classnames.txt, and for `root` itself."""
@@ -106,15 +102,6 @@ def _check_spelling(variant: str) -> None:
     plain = "folder" if not path.parts else f"folder:{path}"
     if plain != f"folder:{variant}":
         raise UsageError(f"folder:{variant}: write {plain}, or tables would have one folder as two datasets")
-
-
-def _digest(file: Path) -> str:
-    try:
-        if not file.is_file() and not file.is_dir():  # reading a FIFO would wait for ever, and a device has no end
-            raise BadData(f"{file}: not a regular file")
-        return file_digest(file)
-    except OSError as error:
-        raise BadData(f"{file}: can't be read: {error.strerror or error}") from error
 
 
 def _files(folder: Path, images: Sequence[str]) -> list[Path]:

@@ -15,6 +15,7 @@ from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import Preprocess
 from tta_bench.pixels.decode import decode
 from tta_bench.pixels.resize import resize_centre_crop, to_pixels
+from tta_bench.system import contents
 from tta_bench.system.files import digest
 from tta_bench.system.stamps import last_change
 from tta_bench.system.text import counted
@@ -98,13 +99,14 @@ class Generated:
 
 
 def _listing(folder: Path) -> str:
-    """Digest of the names and sizes of all files, as datasets of photographs have it; behind links, too.
+    """Digest of the names of all files and of what is in them, as datasets of photographs have it; behind links, too.
 
     A folder that was met before, as where a link leads back, is an entry that names it: so there is an end.
     """
     if not folder.is_dir():
         raise UsageError(f"generated={folder}: no such folder")
-    entries: list[list[str | int]] = []
+    entries: list[list[str]] = []
+    pictures: list[Path] = []
     met: dict[str, str] = {}  # the folder itself -> its first name here
     for here, folders, names in os.walk(folder, followlinks=True):
         folders.sort()  # which name is the first must not depend on the disk
@@ -114,16 +116,9 @@ def _listing(folder: Path) -> str:
             folders.clear()
             entries.append([name, first])
             continue
-        for file in (Path(here, entry) for entry in names):
-            if file.suffix.lower() in SUFFIXES:
-                entries.append([file.relative_to(folder).as_posix(), _size(file)])
+        pictures += [file for file in (Path(here, entry) for entry in names) if file.suffix.lower() in SUFFIXES]
+    read = zip(pictures, contents.digests(pictures), strict=True)
+    entries += [[file.relative_to(folder).as_posix(), content] for file, content in read]
     if not entries:
         raise UsageError(f"generated={folder}: no images in it ({', '.join(sorted(SUFFIXES))})")
     return digest(sorted(entries))
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError as error:
-        raise BadData(f"{file}: can't be read ({error.strerror}); mend the link or take it away") from error

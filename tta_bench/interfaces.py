@@ -220,13 +220,21 @@ class BackboneExtras:
 class TextEncoder:
     """Texts -> unit-norm features [T, D], counted. It holds the encoder of texts and nothing else of the run."""
 
-    __slots__ = ("_device", "_encode", "count")
+    __slots__ = ("_device", "_encode", "_too_long", "count", "cut")
 
-    def __init__(self, encode: Callable[[Sequence[str]], Tensor], device: str = "cpu") -> None:
-        self._encode, self._device, self.count = encode, device, 0  # texts so far
+    def __init__(
+        self,
+        encode: Callable[[Sequence[str]], Tensor],
+        device: str = "cpu",
+        too_long: Callable[[Sequence[str]], Sequence[str]] | None = None,
+    ) -> None:
+        self._encode, self._device, self._too_long = encode, device, too_long
+        self.count = 0  # texts so far
+        self.cut: list[str] = []  # those of them that the encoder did not read to their end
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         self.count += len(texts)
+        self.cut += [] if self._too_long is None else self._too_long(texts)
         return self._encode(texts).to(self._device)
 
 

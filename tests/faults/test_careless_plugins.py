@@ -101,3 +101,14 @@ def test_a_backbone_that_gives_something_else_is_named(change: Any, complaint: s
     with pytest.raises(PluginError, match=re.escape(complaint)):
         toy_bench.run(RunSpec("clip", "toy", Careless(change)))
     assert not list(toy_bench.runs.glob("*/run.json"))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda f: f - f.mean(0) * (len(f) > 1), lambda f: f + torch.randn_like(f)], ids=["batch", "chance"]
+)
+def test_a_backbone_that_depends_on_the_batch_or_on_chance_is_named(change: Any, toy_bench: Bench) -> None:
+    """As one that was not switched to evaluation: what is read later depends on what it was encoded with."""
+    careless = Careless(lambda f: torch.nn.functional.normalize(change(f), dim=-1))
+    with pytest.raises(PluginError, match="gives a picture other features when it is encoded alone"):
+        toy_bench.run(RunSpec("clip", "toy", careless))
+    assert not list(toy_bench.runs.glob("*/run.json"))

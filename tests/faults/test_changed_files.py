@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from tests.conftest import Invoke
+from tests.dataset_fixtures import make_voc
 from tta_bench.errors import BadData
 from tta_bench.features.options import EncodingOptions
 from tta_bench.plugins import Registry
@@ -55,6 +56,26 @@ def fresh(home: Path) -> Bench:
 def value(bench: Bench, method: str, force: bool = False, **asked: object) -> float | None:
     spec = RunSpec(method, **{"dataset": "folder:birds", "backbone": "tiny", **asked})  # type: ignore[arg-type]
     return bench.run(spec, force).record.metrics["mAP"]
+
+
+def test_a_published_photo_that_becomes_another_of_the_same_length_is_encoded_again(home: Path) -> None:
+    """As when a damaged copy is got again: it was known by its size alone."""
+    images = {f"00000{k}": [("dog" if k % 2 else "cat", False)] for k in range(1, 7)}
+    place = make_voc(home / "data" / "VOCdevkit" / "VOC2007", images=images)
+    photos = sorted((place / "JPEGImages").iterdir())
+    rng = np.random.default_rng(0)
+    for number, photo in enumerate(photos):
+        Image.fromarray(rng.integers(0, 255, (24, 40, 3), dtype=np.uint8)).save(photo, "JPEG", quality=10 + number)
+    contents = [photo.read_bytes() for photo in photos]
+    longest = max(map(len, contents))
+    found = []
+    for turn in (contents, contents[::-1]):
+        for photo, content in zip(photos, turn, strict=True):
+            photo.write_bytes(content.ljust(longest, b"x"))  # what is behind the end of a JPEG is not read
+        spec = RunSpec("clip", "voc2007", "tiny", order="sequential")
+        found.append(fresh(home).run(spec).record.scores())
+    assert np.allclose(found[0], found[1][::-1], atol=1e-3)
+    assert not np.allclose(found[0], found[1], atol=1e-3)
 
 
 def test_labels_that_change_between_two_runs_of_one_bench(home: Path, folder: Path) -> None:

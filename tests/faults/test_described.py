@@ -129,6 +129,13 @@ def test_what_differs_is_described_differently(what: str) -> None:
 AGAIN = [what for what in PAIRS if what != "exhausted generator"]  # nothing tells what it will yield
 
 
+def test_a_path_that_was_written_out_is_the_same() -> None:
+    used = Path("a/b")
+    assert str(used) == "a/b"
+    assert used.parts
+    assert described(used) == described(Path("a/b"))
+
+
 @pytest.mark.parametrize("what", AGAIN)
 def test_the_same_is_described_alike(what: str) -> None:
     assert described(PAIRS[what][0]) == described(PAIRS[what][0])

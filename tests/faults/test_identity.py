@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.conftest import TOY
 from tests.e2e.test_grid import METHOD
 from tests.e2e.test_loading import helper
 from tests.record_fixtures import record
+from tta_bench import metrics
 from tta_bench.datasets.scenes import Scenes
 from tta_bench.errors import PluginError
 from tta_bench.methods.clip import CLIP
@@ -26,7 +28,7 @@ from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.spec import RunSpec
-from tta_bench.system import loading, sources
+from tta_bench.system import live, loading, sources
 from tta_bench.system.progress import TTABenchWarning
 from tta_bench.system.sources import built_in_source, essence, imported, own_source
 
@@ -44,7 +46,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for cached in (sources.built_in_source, sources._content, sources.own_source):
+    for cached in (sources.built_in_source, sources.source_of, sources.own_source, live._as_written):
         cached.cache_clear()
 
 
@@ -203,6 +205,35 @@ def test_what_a_notebook_puts_in_the_place_of_ours_counts(bench: Bench, monkeypa
     assert "tta_bench.methods.clip.CLIP.step stood for other code" in patched.record.notes[0]
     monkeypatch.undo()
     assert bench.run(spec).record.run_id == plain.run_id
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("tta_bench.methods.clip.CLIP.setting", "online"),  # an attribute of a class
+        ("tta_bench.methods.clip.CLIP.digests", lambda self: {}),  # a method that the class inherits
+        ("tta_bench.metrics.AP_CONVENTIONS", {"one_threshold": "mine", "dataset": "mine"}),
+        ("tta_bench.prompts.sets.TEMPLATES", {"photo": ("a drawing of a {}.",)}),
+        ("tta_bench.features.orders.SHUFFLED", "mixed"),
+        ("tta_bench.functional.unit", math.sqrt),  # a library's
+        ("tta_bench.metrics.average_precision", metrics.summary),  # another one of ours
+        ("tta_bench.metrics.sum", max),  # a name that hides Python's own
+    ],
+)
+def test_whatever_is_not_as_our_source_says_is_noticed(
+    place: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = live.replaced()
+    monkeypatch.setattr(place, value, raising=False)
+    assert [name for name in live.replaced() if name not in before] == [place]
+
+
+def test_a_file_of_ours_that_is_edited_after_its_import_is_noticed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digest is of what is on the disk, and the number of what is in memory."""
+    edit = replaced(copy / "methods" / "clip.py", "return ", "return 2 * ")
+    edit()
+    forget()
+    assert list(live.replaced()) == ["tta_bench.methods.clip.CLIP.step"]
 
 
 def test_scenes_are_what_their_code_draws(monkeypatch: pytest.MonkeyPatch) -> None:

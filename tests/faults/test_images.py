@@ -31,6 +31,22 @@ def refusal(source: Path | bytes) -> str:
     return str(caught.value)
 
 
+# ---- whole or not
+
+
+@pytest.mark.parametrize("kind", ["baseline", "progressive", "optimize"])
+@pytest.mark.parametrize("left", [0.5, 0.75, 0.99])
+def test_a_jpeg_whose_end_is_zeros_is_refused(kind: str, left: float) -> None:
+    """As an interrupted copy leaves it, as long as it should be: its decoder takes zeros for grey."""
+    noise = np.random.default_rng(0).integers(0, 255, (200, 300, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, "JPEG", **({} if kind == "baseline" else {kind: True}))
+    whole = buffer.getvalue()
+    there = int(left * len(whole))
+    refusal(whole[:there] + bytes(len(whole) - there))
+    assert decode(whole + bytes(100)).size == (300, 200)  # some cameras fill up what is behind the end
+
+
 # ---- value ranges
 
 

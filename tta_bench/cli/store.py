@@ -30,6 +30,7 @@ BESIDE = {  # what else is in TTABENCH_HOME, and what it is
     "runs": "records and scores",
     "statistics": "made again when missing",
     "known": "made again when missing",
+    "contents": "made again when missing",
     "data": "datasets",
 }
 

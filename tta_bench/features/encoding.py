@@ -19,9 +19,10 @@ from tta_bench.features.store_writing import Writer
 from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
 from tta_bench.system.code import origin_of, told
 from tta_bench.system.files import digest
-from tta_bench.system.progress import Advance, Reporter
+from tta_bench.system.progress import Advance, Reporter, Silent
 
 NORM_TOLERANCE = 0.01  # half precision is within 0.001
+COMPANY_TOLERANCE = 0.1  # of a feature's length; bfloat16 rounds otherwise in another batch, by some hundredths
 FLUSH_SECONDS = 1.0  # at most this much work is lost to a kill -9
 
 
@@ -41,6 +42,7 @@ class EncodedViews:
         """`code` stands for that of dataset and backbone: edited, they may encode something else. So may a recipe."""
         self.dataset, self.backbone, self.recipe, self.options = dataset, backbone, recipe, options
         self.seed = seed if recipe.seeded else 0
+        self._ours = origin_of(backbone).built_in
         recipe_code = origin_of(recipe).source
         codes = [part for part in (code, recipe_code) if part]
         images = digest([dataset.fingerprint, *codes]) if codes else dataset.fingerprint
@@ -104,7 +106,10 @@ class EncodedViews:
             nonlocal images, flushed
             for pixels in rendered:
                 job = rendered_next[0]
-                writer.write(blocks[job], self._features(blocks[job], encoder(pixels)))
+                features = encoder(pixels)
+                if not images and not self._ours:
+                    self._refuse_company(pixels, features)
+                writer.write(blocks[job], self._features(blocks[job], features))
                 rendered_next.popleft()
                 images += len(work[job])
                 now = time.monotonic()
@@ -124,6 +129,15 @@ class EncodedViews:
                 reporter.line(f"{loss(error)}: rendering the rest in this process")
         keep(rendering.from_here(itertools.chain(tuple(rendered_next), jobs)))
         return images
+
+    def _refuse_company(self, pixels: Tensor, features: Tensor) -> None:
+        """Features are read by whoever asks for the image, so they may not depend on what was encoded with it."""
+        alone = Encoder(self.backbone, 1, Silent())(pixels[-1:])
+        if (alone.float() - features[-1:].float()).norm() > COMPANY_TOLERANCE:
+            raise PluginError(
+                f"backbone '{self.backbone.name}' gives a picture other features when it is encoded alone: it must not "
+                "depend on the batch or on chance (call eval() in load)"
+            )
 
     def _features(self, block: int, features: Tensor) -> Tensor:
         """A block's features [images * V, D] as [images, V, D]; refused if they are no numbers."""

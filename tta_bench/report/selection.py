@@ -10,7 +10,7 @@ from tta_bench.errors import UnknownName
 from tta_bench.records import CODE_PARTS, RunRecord
 from tta_bench.report.frame import rules_of
 from tta_bench.system.files import digest
-from tta_bench.system.names import kind_of
+from tta_bench.system.names import SHUFFLED, kind_of
 from tta_bench.system.text import visible
 
 FIELDS: Mapping[str, Callable[[RunRecord], Collection[str]]] = {  # filter -> the words that a run answers to
@@ -20,7 +20,11 @@ FIELDS: Mapping[str, Callable[[RunRecord], Collection[str]]] = {  # filter -> th
     "prompt": lambda run: (run.prompt,),
     "n": lambda run: (str(run.n),),
     "tag": lambda run: (run.tag,),
-    "order": lambda run: (run.order, kind_of(run.order)),
+    "order": lambda run: (
+        run.order,
+        kind_of(run.order),
+        *([f"{SHUFFLED}:{run.seed}"] if run.order == SHUFFLED else []),
+    ),
 }
 
 

@@ -65,13 +65,14 @@ def logarithmic_scale(scale: float) -> list[str]:
     ]
 
 
-def cut_prompts(cut: Sequence[str], count: int, backbone: str) -> list[str]:
-    """Prompts whose end the text encoder has not read: it may have been what told one class from another."""
+def cut_prompts(cut: Sequence[str], count: int, backbone: str, what: str = "prompt") -> list[str]:
+    """Prompts, or texts that a method encodes itself, whose end the text encoder has not read: it may have been what
+    told one class from another."""
     if not cut:
         return []
     first = visible(cut[0] if len(cut[0]) <= SHOWN else f"{cut[0][:SHOWN]}…")
     return [
-        f"{counted(len(cut), 'prompt')} of {count:,} {'is' if len(cut) == 1 else 'are'} longer than {backbone} reads, "
+        f"{counted(len(cut), what)} of {count:,} {'is' if len(cut) == 1 else 'are'} longer than {backbone} reads, "
         f"and cut: the first is '{first}'"
     ]
 
@@ -85,7 +86,7 @@ def changed_class(method: str) -> list[str]:
 
 
 def not_ours(places: Sequence[str]) -> list[str]:
-    """Functions and classes of ttabench that somebody has replaced in this process."""
+    """What of ttabench is something else in this process than its source says."""
     if not places:
         return []
     return [f"{_some(places)} stood for other code than ttabench's in this process, so the number is not its own"]

@@ -22,7 +22,7 @@ from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import config, paths
 from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of
-from tta_bench.system.progress import Quiet, Reporter, Terminal
+from tta_bench.system.progress import Quiet, Reporter, Terminal, patience
 from tta_bench.system.stamps import Opened, Read, content
 
 if TYPE_CHECKING:
@@ -151,7 +151,8 @@ class Bench:
             from tta_bench.interfaces import DatasetExtras
 
             name, _, variant = spec.partition(":")
-            dataset = self.registry.dataset(name).open(self.root_of(spec), variant or "default")
+            with patience(self.reporter, f"opening {spec}: pictures that were not seen before are read once"):
+                dataset = self.registry.dataset(name).open(self.root_of(spec), variant or "default")
             for warning in DatasetExtras.of(dataset).warnings:
                 self.reporter.warn(warning)
             return dataset

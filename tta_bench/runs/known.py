@@ -26,8 +26,9 @@ from tta_bench.plugins import Registry
 from tta_bench.records import RunRecord
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
-from tta_bench.system.code import BUILT_IN, replaced
+from tta_bench.system.code import BUILT_IN
 from tta_bench.system.files import digest, write_atomically
+from tta_bench.system.live import replaced
 from tta_bench.system.seal import opened, sealed
 from tta_bench.system.stamps import Read, stamp
 

@@ -40,9 +40,10 @@ from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.replay import Adaptation, Checkpoints, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import provenance
-from tta_bench.system.code import Origin, origin_of, replaced
+from tta_bench.system.code import Origin, origin_of
 from tta_bench.system.described import forget_caches, own_packages
 from tta_bench.system.files import digest
+from tta_bench.system.live import replaced
 from tta_bench.system.progress import Reporter
 from tta_bench.system.stamps import Read
 from tta_bench.views import Original
@@ -199,7 +200,7 @@ class Run:
             text_bank=bank.clone().to(device),
             scale=backbone.logit_scale,
             bias=backbone.logit_bias,
-            encode_texts=TextEncoder(backbone.encode_texts, device),
+            encode_texts=TextEncoder(backbone.encode_texts, device, BackboneExtras.of(backbone).too_long),
             prompts=None if tunable is None else cost.CountedPrompts(tunable),
             rng=torch.Generator(device).manual_seed(int(digest(f"method/{self.spec.seed}")[:15], 16)),
             device=device,
@@ -238,6 +239,7 @@ class Run:
         return [
             *alarms.no_spread(task.text, "the class texts"),
             *self._cut_prompts(),
+            *self._cut_texts(task),
             *alarms.logarithmic_scale(task.scale),
             *self._changed_class(),
             *alarms.unchanged_state(adaptation.first_state, weight.digest, len(self.stream), episodic),
@@ -249,6 +251,13 @@ class Run:
             cut = source.prompts.too_long(source.backbone)
             notes += alarms.cut_prompts(cut, source.prompts.count, source.backbone_name)
         return notes
+
+    def _cut_texts(self, task: Task) -> list[str]:
+        """Of those that the method has encoded itself."""
+        encoder = task.encode_texts
+        if not isinstance(encoder, TextEncoder):
+            return []
+        return alarms.cut_prompts(encoder.cut, encoder.count, self.source.backbone_name, "text")
 
     def _changed_class(self) -> list[str]:
         """What an instance of somebody's own class has left in it, or found there."""

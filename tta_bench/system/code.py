@@ -10,20 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
-from typing import Any
 
 from tta_bench.errors import PluginError, Raised, TTABenchError
 from tta_bench.system import distributions
-from tta_bench.system.described import LIBRARIES, described, is_outside, own_packages, package_of
+from tta_bench.system.described import LIBRARIES, described, own_packages, package_of
 from tta_bench.system.files import digest
 from tta_bench.system.sources import OURS, built_in_source
 
 BUILT_IN = "ttabench"
-NUMBERS = tuple(
-    f"{OURS}.{room}."
-    for room in ("methods", "functional", "metrics", "views", "pixels", "backbones", "datasets", "prompts", "generated")
-)
 LONGEST = 1000  # characters of what an error says
 
 
@@ -47,24 +41,6 @@ def origin_of(thing: object) -> Origin:
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     source = [described(cls, own_packages(cls.__module__)), distributions.content(package_of(cls.__module__))]
     return Origin(Path(file).name if file else "notebook", digest(source))
-
-
-def replaced() -> dict[str, Any]:
-    """What of our code that makes numbers somebody has put something of their own in the place of, in this process."""
-    found: dict[str, Any] = {}
-    for name, module in sorted(sys.modules.items()):
-        if not f"{name}.".startswith(NUMBERS):
-            continue
-        for place, value in [(f"{name}.{key}", value) for key, value in vars(module).items()]:
-            found |= {place: value} if _is_somebodys(value) else {}
-            if isinstance(value, type) and value.__module__ == name:
-                found |= {f"{place}.{key}": member for key, member in vars(value).items() if _is_somebodys(member)}
-    return found
-
-
-def _is_somebodys(value: object) -> bool:
-    plain = getattr(value, "__func__", getattr(value, "fget", value))  # of a static method or a property
-    return isinstance(plain, FunctionType | type) and plain.__module__ in sys.modules and is_outside(plain.__module__)
 
 
 def told(recipe: object) -> str:

@@ -23,7 +23,7 @@ import threading
 import types
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -189,6 +189,8 @@ class Description:
     def thing(self, value: Any, above: Above) -> Any:
         if isinstance(value, io.BytesIO | io.StringIO):  # data that looks like a file
             return [type(value).__name__, repr(value.getvalue())]
+        if isinstance(value, PurePath):  # it keeps what it was asked for
+            return [type(value).__name__, str(value)]
         if isinstance(value, SILENT):
             return f"{type(value).__module__}.{type(value).__qualname__}"
         if isinstance(value, threading.local):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,6 +25,18 @@ class Reporter(Protocol):
 
 class TTABenchWarning(UserWarning):
     """Something that makes a number mean less than it seems to."""
+
+
+@contextmanager
+def patience(reporter: Reporter, text: str, seconds: float = 3.0) -> Iterator[None]:
+    """Says why nothing happens, if it lasts."""
+    timer = threading.Timer(seconds, reporter.line, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Silent:

@@ -43,7 +43,7 @@ def built_in_source(module: str) -> str:
 
 def _imports_of_ours(module: str) -> set[str]:
     file = _file(module)
-    names = imported(_content(module), module, is_package=file is not None and file.name == "__init__.py")
+    names = imported(source_of(module), module, is_package=file is not None and file.name == "__init__.py")
     return set(filter(counts, names))
 
 
@@ -61,7 +61,7 @@ def _file(module: str) -> Path | None:
 
 
 @functools.cache
-def _content(module: str) -> bytes:
+def source_of(module: str) -> bytes:
     file = _file(module)
     return b"" if file is None else file.read_bytes()
 
@@ -69,7 +69,7 @@ def _content(module: str) -> bytes:
 @functools.cache
 def own_source(module: str) -> str:
     """Digest of a module of ours alone."""
-    return digest(essence(_content(module)))
+    return digest(essence(source_of(module)))
 
 
 def essence(content: bytes) -> str:

@@ -1,0 +1,91 @@
+"""Is what this process runs what our files say?
+
+An identity counts our code by its source. A notebook can put something else in its place (`TDA.step = …`,
+`metrics.TOLERANCE = 1`), and a file can be edited after it was imported. So each module that makes numbers is executed
+a second time, from the very bytes that its digest was made of, and what it then holds is compared with what is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Collection, Iterator
+from types import FunctionType, GenericAlias, ModuleType
+from typing import Any
+
+from tta_bench.system.described import PLAIN, WRITTEN_BY_PYTHON, described
+from tta_bench.system.sources import OURS, source_of
+
+NUMBERS = tuple(
+    f"{OURS}.{room}."
+    for room in (
+        *("datasets", "views", "generated", "pixels", "prompts", "backbones", "features", "interfaces", "functional"),
+        *("methods", "runs.replay", "runs.answers", "metrics"),
+    )
+)
+SILENT = {"_abc_impl", "__slotnames__", *WRITTEN_BY_PYTHON}  # Python's own, some of them written while it runs
+GONE = "gone"
+
+
+def replaced() -> dict[str, Any]:
+    """What of our code that makes numbers is something else in this process than its source says, by its place."""
+    found: dict[str, Any] = {}
+    for name in [name for name in sorted(sys.modules) if f"{name}.".startswith(NUMBERS)]:
+        live, written = vars(sys.modules[name]), _as_written(name)
+        for key in _compared(live, written) if written else ():
+            of_import = key.startswith("__") or isinstance(live.get(key), ModuleType)  # what a package has got since
+            if not of_import:
+                found |= _differing(f"{name}.{key}", live.get(key, GONE), written.get(key, GONE), name)
+    return found
+
+
+@functools.cache
+def _as_written(name: str) -> dict[str, Any]:
+    """What a module's source makes when it is executed; nothing if there is no source to execute."""
+    source, module = source_of(name), sys.modules[name]
+    if not source:
+        return {}
+    again = ModuleType(name)
+    again.__dict__.update(__file__=module.__file__, __package__=module.__package__, __spec__=module.__spec__)
+    exec(compile(source, str(module.__file__), "exec", dont_inherit=True), vars(again))
+    return vars(again)
+
+
+def _compared(live: Collection[str], written: Collection[str]) -> list[str]:
+    return [name for name in dict.fromkeys([*written, *live]) if name not in SILENT]
+
+
+def _differing(place: str, live: Any, written: Any, module: str) -> Iterator[tuple[str, Any]]:
+    """Of a class the members that differ."""
+    ours = isinstance(written, type) and written.__module__ == module
+    if ours and isinstance(live, type) and (live.__module__, live.__qualname__) == (module, written.__qualname__):
+        for name in _compared(vars(live), vars(written)):
+            member, own = vars(live).get(name, GONE), vars(written).get(name, GONE)
+            yield from _differing(f"{place}.{name}", member, own, module)
+    elif not _same(_inner(live), _inner(written), module):
+        yield place, live
+
+
+def _same(live: Any, written: Any, module: str) -> bool:
+    if live is written or isinstance(written, GenericAlias):
+        return True
+    if type(live) in PLAIN and type(written) in PLAIN:
+        return type(live) is type(written) and repr(live) == repr(written)  # nan is not equal to itself
+    if isinstance(written, FunctionType) and written.__module__ == module:
+        return isinstance(live, FunctionType) and _code(live) == _code(written)
+    return not isinstance(written, type) and bool(described(live) == described(written))
+
+
+def _inner(value: Any) -> Any:
+    """The function in a static method, a property or a cache."""
+    if isinstance(value, staticmethod | classmethod):
+        return value.__func__
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, functools.cached_property):
+        return value.func
+    return value.__wrapped__ if isinstance(value, functools._lru_cache_wrapper) else value
+
+
+def _code(function: FunctionType) -> list[Any]:
+    return [function.__code__, described([function.__defaults__, function.__kwdefaults__])]
