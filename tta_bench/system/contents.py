@@ -47,8 +47,8 @@ def _look_into(file: Path, kept: Seen) -> Seen:
     if look and look == kept[0]:
         return kept
     try:
-        if not file.is_file() and not file.is_dir():  # reading a FIFO would wait for ever, and a device has no end
-            raise BadData(f"{file}: not a regular file")
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise BadData(f"{file}: not a regular file")  # a FIFO would let us wait for ever, and a device has no end
         own = file_digest(file)
     except OSError as error:
         raise BadData(f"{file}: can't be read: {error.strerror or error}") from error
