@@ -17,7 +17,6 @@ from tta_bench.runs import hyperparameters
 from tta_bench.system.code import origin_of, told
 from tta_bench.system.described import described
 from tta_bench.system.files import digest
-from tta_bench.system.live import replaced
 from tta_bench.system.sources import OURS, own_source
 from tta_bench.views import Original
 
@@ -85,8 +84,8 @@ def _config(run: Run) -> Identity:
     recipes = {"image": Original(), **run.recipes}
     parts["recipe_sources"] = {role: origin_of(recipe).source for role, recipe in sorted(recipes.items())}
     parts["shared_sources"] = _shared_sources(run)
-    if patches := replaced():
-        parts["replaced"] = digest(described(patches, [OURS]))
+    if run.replaced:
+        parts["replaced"] = digest(described(run.replaced, [OURS]))
     if run.spec.protocol_preset is not None:  # so that a record says whose protocol it was meant to be
         parts["protocol_preset"] = run.spec.protocol_preset
     attributes = {} if isinstance(run.spec.method, str) else hyperparameters.attributes_of(run.spec.method)

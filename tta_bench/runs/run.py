@@ -80,6 +80,11 @@ class Run:
         return records.run_id(self.method.name, self.source.dataset_name, self.source.backbone_name, self.identities)
 
     @cached_property
+    def replaced(self) -> dict[str, Any]:
+        """What of our own code is not ours in this process."""
+        return replaced()
+
+    @cached_property
     def identities(self) -> dict[str, Identity]:
         return identities_of(self)
 
@@ -90,7 +95,7 @@ class Run:
         for note in self._forewarnings():  # before hours of encoding, not after
             reporter.warn(f"{self.method.name}: {note}")
         observe = self._encode(reporter)
-        self.notes += [*self._unlike_preset(), *alarms.not_ours(list(replaced()))]
+        self.notes += [*self._unlike_preset(), *alarms.not_ours(list(self.replaced))]
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
         if isinstance(self.method, GuestMethod):

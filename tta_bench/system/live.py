@@ -25,6 +25,8 @@ NUMBERS = tuple(
 )
 SILENT = {"_abc_impl", "__slotnames__", *WRITTEN_BY_PYTHON}  # Python's own, some of them written while it runs
 GONE = "gone"
+CHANGEABLE = (list, dict, set, bytearray)
+_asked: dict[int, tuple[Any, Any]] = {}
 
 
 def replaced() -> dict[str, Any]:
@@ -72,8 +74,19 @@ def _same(live: Any, written: Any, module: str) -> bool:
     if type(live) in PLAIN and type(written) in PLAIN:
         return type(live) is type(written) and repr(live) == repr(written)  # nan is not equal to itself
     if isinstance(written, FunctionType) and written.__module__ == module:
-        return isinstance(live, FunctionType) and _code(live) == _code(written)
-    return not isinstance(written, type) and bool(described(live) == described(written))
+        return isinstance(live, FunctionType) and _words(live) == _words(written)
+    return not isinstance(written, type) and bool(_words(live) == _words(written))
+
+
+def _words(value: Any) -> Any:
+    """What a value is; of one that stays as it is, asked for once."""
+    if isinstance(value, FunctionType):
+        return [value.__code__, *(part and _words(part) for part in (value.__defaults__, value.__kwdefaults__))]
+    if isinstance(value, CHANGEABLE):
+        return described(value)
+    if id(value) not in _asked:
+        _asked[id(value)] = (value, described(value))  # with the value itself: ids of the dead are used again
+    return _asked[id(value)][1]
 
 
 def _inner(value: Any) -> Any:
@@ -85,7 +98,3 @@ def _inner(value: Any) -> Any:
     if isinstance(value, functools.cached_property):
         return value.func
     return value.__wrapped__ if isinstance(value, functools._lru_cache_wrapper) else value
-
-
-def _code(function: FunctionType) -> list[Any]:
-    return [function.__code__, described([function.__defaults__, function.__kwdefaults__])]
