@@ -119,6 +119,18 @@ def test_other_pictures_of_the_same_names_are_another_dataset(invoke: Invoke, ho
     assert "other images under the same ids" in result.err
 
 
+def test_what_finish_has_no_use_for_at_the_recorded_value(
+    invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path
+) -> None:
+    """With a weight of 0 what was learnt does not show, so that the stored scores prove nothing of another weight."""
+    file = tmp_path / "fusing.py"
+    file.write_text(FUSING.replace("MORE", " * self.seen"))
+    assert toy_run("fusing", "--plugin", f"{TOY},{file}", "--set", "weight=0").code == 0
+    refused = invoke("score", only_run(home, "fusing").run_id, "--plugin", str(file), *TOYS, "--set", "weight=0.5")
+    assert refused.code == 2
+    assert "with these settings `finish` needs what the steps left behind" in refused.err
+
+
 @pytest.mark.slow
 def test_finish_alone_is_repeated(invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path) -> None:
     file = tmp_path / "fusing.py"

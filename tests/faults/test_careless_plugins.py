@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.toy_plugin import Toy, ToyCLIP
 from tta_bench.errors import BadData, PluginError
 from tta_bench.features.stream import Stream
-from tta_bench.interfaces import Sample
+from tta_bench.interfaces import Preprocess, Sample
 from tta_bench.runs.bench import Bench, RunSpec
+from tta_bench.views import Plain
 
 
 def opened(dataset: type[Toy]) -> Any:
@@ -112,3 +115,42 @@ def test_a_backbone_that_depends_on_the_batch_or_on_chance_is_named(change: Any,
     with pytest.raises(PluginError, match="gives a picture other features when it is encoded alone"):
         toy_bench.run(RunSpec("clip", "toy", careless))
     assert not list(toy_bench.runs.glob("*/run.json"))
+
+
+class Degraded(Toy):
+    """Whoever wrote it has forgotten the level in the fingerprint."""
+
+    def __init__(self, level: float) -> None:
+        super().__init__("default")
+        self._level = level
+
+    def __getitem__(self, i: int) -> Sample:
+        sample = super().__getitem__(i)
+        return Sample(sample.id, lambda: sample.load().point(lambda value: value * (1 - self._level)), sample.labels)
+
+
+def test_instances_with_other_parameters_are_not_taken_for_one_another(toy_bench: Bench) -> None:
+    found = [toy_bench.run(RunSpec("clip", Degraded(level), "toyclip")) for level in (0.0, 0.9, 0.0)]
+    assert [outcome.already for outcome in found] == [False, False, True]
+    assert not np.array_equal(found[0].record.scores(), found[1].record.scores())
+    turned = [toy_bench.run(RunSpec("clip", "toy", Careless(lambda f, k=k: f.roll(k, -1)))) for k in (0, 1)]
+    assert not np.array_equal(turned[0].record.scores(), turned[1].record.scores())
+
+
+def test_a_recipe_that_draws_anew_each_time_is_named(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features would depend on what was asked of the store before."""
+    spec = RunSpec("regions", "toy", "toyclip", recipes={"regions": Drawn(2)})
+    with pytest.raises(PluginError, match="recipe 'drawn2' makes other views of the same image each time"):
+        toy_bench.run(spec)
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn(Plain):
+    """Views from numpy's own random numbers."""
+
+    @property
+    def name(self) -> str:
+        return f"drawn{self.n}"
+
+    def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> torch.Tensor:
+        return super().render(image, image_id, int(np.random.randint(9**9)), preprocess)  # noqa: NPY002

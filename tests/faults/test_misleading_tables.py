@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import TOY, Invoke
+from tests.e2e.test_grid import METHOD
 from tests.record_fixtures import on, record
 from tests.unit.test_comparison import saved
+from tta_bench import records
 from tta_bench.errors import UsageError
 from tta_bench.metrics import AP_CONVENTIONS
+from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report import figures
 from tta_bench.report.board import Board, Wanted, boards
@@ -20,6 +24,8 @@ from tta_bench.report.frame import long_form
 from tta_bench.report.leaderboard import Leaderboard
 from tta_bench.report.selection import Selection
 from tta_bench.report.standings import standings
+from tta_bench.runs.bench import Bench, RunSpec
+from tta_bench.system.progress import Silent
 from tta_bench.system.text import signed
 
 TEXTS = ("console", "md", "latex", "csv", "json", "html")
@@ -38,6 +44,41 @@ def with_statistics(runs: list[RunRecord], shown: list[RunRecord] | None = None)
     wanted = Wanted(metrics=("mAP",))
     (board,) = boards(long_form(shown or runs), wanted, standings(runs, wanted.metrics, wanted.baseline))
     return board
+
+
+def test_what_was_asked_for_last_is_shown(tmp_path: Path, toy_registry: Registry, invoke: Invoke) -> None:
+    """An edit that was tried and taken back: the first code is the present one, though the other's run is younger."""
+    bench, plugin = Bench(tmp_path, registry=toy_registry, progress=Silent()), tmp_path / "mine.py"
+
+    def run(scores: str) -> RunRecord:
+        plugin.write_text(METHOD.replace("SCORES", scores))
+        registry = Registry([TOY, plugin])
+        return Bench(tmp_path, registry=registry, progress=Silent()).run(RunSpec("mine", "toy", "toyclip")).record
+
+    first, second = run("self.task.text @ x.image"), run("-(self.task.text @ x.image)")
+    assert [run.run_id for run in Selection({}).of([first, second]).runs] == [second.run_id]
+    assert run("self.task.text @ x.image").run_id == first.run_id
+    again = Results(records.load_all(bench.runs)[0])
+    assert [run.run_id for run in Selection({}).of(list(again)).runs] == [first.run_id]
+    assert first.folder is not None
+    (first.folder / "asked.txt").write_text("nonsense")
+    again = Results(records.load_all(bench.runs)[0])
+    assert [run.run_id for run in Selection({}).of(list(again)).runs] == [second.run_id]
+
+
+def test_what_a_notebook_has_replaced_hides_no_other_row() -> None:
+    true = record("tda", 50.0, config=Identity({"method": "tda", "source": "0" * 64}))
+    patched = record("tda", 60.0, config=Identity({"method": "tda", "source": "0" * 64, "replaced": "1" * 64}))
+    assert len(Selection({}).of([true, patched]).runs) == 2
+
+
+def test_what_all_runs_say_of_a_dataset_stands_below_its_table() -> None:
+    common, own = "voc2007 lists 3 images here; the official split has 4,952", "its scores are constant"
+    runs = [record("clip", notes=[common]), record("tda", notes=[common, own]), record("dpe", notes=[common])]
+    for format_ in ("console", "md", "latex"):
+        text = one_line(Results(runs).leaderboard(format_)).replace("\\", "")
+        assert f"toy: {common}." in text
+        assert "repeats: tda." in text.replace("\\texttt", "")
 
 
 def test_the_smallest_error_is_the_best() -> None:

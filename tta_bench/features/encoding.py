@@ -13,7 +13,7 @@ from torch import Tensor
 from tta_bench.errors import PluginError
 from tta_bench.features.encoder import Encoder, pace
 from tta_bench.features.options import EncodingOptions
-from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss
+from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss, render
 from tta_bench.features.store import FeatureKey, FeatureStore, check_free_space
 from tta_bench.features.store_writing import Writer
 from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
@@ -61,6 +61,7 @@ class EncodedViews:
         if self.entry.damaged:
             reporter.line(f"store: {self.entry.damaged} damaged blocks of {self.recipe.name} will be encoded again")
         check_free_space(self.entry.folder, self.entry.bytes_for(blocks))
+        self._refuse_chance(blocks[0])
         encoded, waited = 0, False
         task = reporter.task(f"encoding {self.recipe.name}", self._images(blocks), "images")
         with self.entry.writing() as writer, task as advance:
@@ -129,6 +130,18 @@ class EncodedViews:
                 reporter.line(f"{loss(error)}: rendering the rest in this process")
         keep(rendering.from_here(itertools.chain(tuple(rendered_next), jobs)))
         return images
+
+    def _refuse_chance(self, block: int) -> None:
+        """What a recipe of somebody's own makes of an image has to be the same each time: it may be made in parts."""
+        if origin_of(self.recipe).built_in:
+            return
+        first = self.entry.images_of(block)[0]
+        one, other = (render(self.dataset, first, self.recipe, self.seed, self.preprocess) for _ in range(2))
+        if not torch.equal(one, other):
+            raise PluginError(
+                f"recipe '{self.recipe.name}' makes other views of the same image each time: draw them from its seed, "
+                "the image's id and the view's number alone"
+            )
 
     def _refuse_company(self, pixels: Tensor, features: Tensor) -> None:
         """Features are read by whoever asks for the image, so they may not depend on what was encoded with it."""

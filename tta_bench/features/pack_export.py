@@ -28,6 +28,7 @@ from tta_bench.prompts.files import Maple
 from tta_bench.prompts.sets import PromptSet
 from tta_bench.system.files import disk_errors
 from tta_bench.system.progress import Reporter
+from tta_bench.system.text import counted
 from tta_bench.views import Original
 
 Array = np.ndarray[Any, Any]
@@ -87,7 +88,11 @@ def export(
         "logit_scale": repr(backbone.logit_scale),
         "logit_bias": repr(backbone.logit_bias),
         "prompt_texts": json.dumps({prompt.name: prompt.texts for prompt in prompts}),
-        "provenance": json.dumps(_provenance(dataset, backbone, encoding, seed) | dict(notes or {})),
+        "provenance": json.dumps(
+            _provenance(dataset, backbone, encoding, seed)
+            | {"warnings": _warnings(dataset, backbone, backbone_name or backbone.name, prompts)}
+            | dict(notes or {})
+        ),
     }
     _write(file, tensors, metadata, reporter)
     return Pack(file)
@@ -106,6 +111,15 @@ def _check_prompts(prompts: Sequence[PromptSet]) -> None:
                 f"--prompt {prompt.name} has {min(counts)} texts for one class and {max(counts)} for another: a pack "
                 "has as many for each; run on the images"
             )
+
+
+def _warnings(dataset: Dataset, backbone: Backbone, name: str, prompts: Sequence[PromptSet]) -> list[str]:
+    """What a run on the images would say of them: nobody who has the pack alone can find it out."""
+    found = list(DatasetExtras.of(dataset).warnings)
+    for prompt in prompts:
+        if cut := prompt.too_long(prompt.adapt(backbone)):
+            found.append(f"{counted(len(cut), 'text')} of prompt '{prompt.name}' longer than {name} reads, and cut")
+    return found
 
 
 def _provenance(dataset: Dataset, backbone: Backbone, encoding: EncodingOptions, seed: int) -> dict[str, Any]:

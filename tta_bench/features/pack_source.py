@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from tta_bench.errors import UsageError
 from tta_bench.features.pack import Pack
 from tta_bench.interfaces import Backbone, Method, Preprocess, Sample, ViewRecipe
-from tta_bench.prompts.sets import PromptSet
+from tta_bench.prompts.sets import LEARNED, PromptSet
 from tta_bench.system.record_form import LARGEST
 from tta_bench.views import Original
 
@@ -32,6 +32,8 @@ class PackDataset:
         self.class_names = pack.class_names
         self.fingerprint = pack.fingerprint
         size = pack.provenance.get("dataset_size")
+        said = pack.provenance.get("warnings", [])
+        self.warnings = tuple(said) if isinstance(said, list) and all(isinstance(text, str) for text in said) else ()
         self.full_size = size if isinstance(size, int) and len(pack) <= size <= LARGEST else len(pack)
 
     @classmethod
@@ -78,10 +80,11 @@ class PackBackbone:
 
 
 def _known_texts(pack: Pack) -> dict[str, Tensor]:
-    """Features [D] of every text that was packed."""
+    """Features [D] of every text that was packed. Those of a learned prompt are of no text: what stands beside them are
+    the words that it has taken the place of."""
     known: dict[str, Tensor] = {}
     for prompt, texts in pack.prompt_texts.items():
-        if prompt in pack.prompts:
+        if prompt in pack.prompts and prompt.partition(":")[0] not in LEARNED:
             features = pack.text(prompt).flatten(0, 1)  # [C * P, D]
             known |= dict(zip((t for of_class in texts for t in of_class), features, strict=True))
     return known

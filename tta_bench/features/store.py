@@ -12,7 +12,7 @@ batch size that means another grid has an entry of its own, KEY.grid-IMAGES-VIEW
 of its key is set aside as KEY.set-aside-N, never read again, and deleted by `ttabench store gc` only. The journal is
 written after the data: a block that a kill -9 interrupts is simply not in it and is encoded again. A block whose
 checksum does not match (truncated file, flipped bit) counts as missing too, and so does one whose line names another
-entry (files swapped between two folders). Lines of before name none, and are believed.
+entry (files swapped between two folders).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tta_bench.system.files import digest, disk_errors, write_atomically
 from tta_bench.system.text import counted
 
 STORE_VERSION = 2  # raise it when features come out differently for another reason than the views' own source
-JOURNAL_LINE = re.compile(rb"(\d+) ([0-9a-f]{8})(?: ([0-9a-f]{16}))?")
+JOURNAL_LINE = re.compile(rb"(\d+) ([0-9a-f]{8}) ([0-9a-f]{16})")
 IMAGES_PER_BLOCK_AT_MOST = 16  # a short `--limit` must not drag many neighbours along
 POLL_SECONDS = 0.1
 SHORTEST = 0.5  # features are of length 1, whatever the type that they are stored in
@@ -181,8 +181,8 @@ class Entry:
             return {}
         complete_lines = content.split(b"\n")[:-1]  # what follows the last line feed was interrupted
         matches = (JOURNAL_LINE.fullmatch(line) for line in complete_lines)
-        own = (self.tag.encode(), None)
-        return {int(m[1]): m[2].decode() if m[3] in own else "of another entry" for m in matches if m}
+        own = self.tag.encode()
+        return {int(m[1]): m[2].decode() if m[3] == own else "of another entry" for m in matches if m}
 
     # ------------------------------------------------------------------------------------------------- write
 

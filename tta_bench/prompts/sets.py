@@ -42,6 +42,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
         "a drawing of a {}.",
     ),
 }
+LEARNED = ("coop", "maple")  # prompts that are vectors and no words
 FILES = {"cupl": "cupl:FILE.json", "coop": "coop:FILE", "maple": "maple:FILE"}
 
 

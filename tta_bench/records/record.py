@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from tta_bench.errors import BadData, UsageError
-from tta_bench.system import outcome
+from tta_bench.system import asked, outcome
 from tta_bench.system import record_form as form
 from tta_bench.system.files import digest
 from tta_bench.system.tensors import read_tensors
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2  # what `save` writes: as 1, but never without a seal
 UNSEALED = 1  # in memory, and on disk in version 0.1
-NOT_IN_FILE = ("folder", "sealed", "verified")
+NOT_IN_FILE = ("folder", "sealed", "verified", "asked")
 LONGEST_NAME = 160  # bytes of a run's name that can be read, below a file system's 255
 # Of a config: what changes when somebody edits a file, or puts other code in the place of ours.
 CODE_PARTS = ("source", "recipe_sources", "shared_sources", "replaced")
@@ -90,6 +90,7 @@ class RunRecord:
     folder: Path | None = None  # where it was read from or written to; not in the file
     sealed: bool = field(default=False, compare=False)  # read from a file that vouched for itself; not in the file
     verified: str = field(default="", compare=False)  # "replay" or "blind": run again, the same came out; as above
+    asked: str = field(default="", compare=False)  # when somebody last asked for it and it was done; as above
 
     @cached_property
     def run_id(self) -> str:
@@ -117,7 +118,8 @@ class RunRecord:
         values: dict[str, Any] = {name: content[name] for name in IN_FILE if name in content}
         values |= {name: Identity.checked(value) for name, value in content["identities"].items()}
         verified = "" if folder is None else outcome.kind_of(folder, content.get("files", {}))
-        record = cls(**values, folder=folder, sealed=form.SEAL in content, verified=verified)
+        last = "" if folder is None else asked.read(folder)
+        record = cls(**values, folder=folder, sealed=form.SEAL in content, verified=verified, asked=last)
         if "run_id" in content:
             record.__dict__["run_id"] = content["run_id"]  # as in `Identity.checked`
         return record

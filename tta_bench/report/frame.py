@@ -22,6 +22,7 @@ USUAL = {  # rules of a protocol that need no word
 }
 SAYS_NOTHING = (None, "as packed", "as loaded")  # of an old record, a pack, an instance
 SHOWN_DIGITS = 12  # of an identity's digest
+BETWEEN_NOTES = " | "
 VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
@@ -65,7 +66,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "state_bytes": run.counts.get("state_bytes"),
             "rules": rules_of(run),
             "images": str(run.protocol.parts.get("images", ""))[:SHOWN_DIGITS],
-            "notes": " | ".join(run.notes),
+            "notes": BETWEEN_NOTES.join(run.notes),
         }
         for run in runs
     ]

@@ -9,7 +9,7 @@ import pandas as pd
 from tta_bench.report.cells import INTERVAL, MIXED, RANK, Board, Column
 from tta_bench.report.comparison import BASELINES
 from tta_bench.report.draws import SPACES
-from tta_bench.report.frame import SCORES, VERSIONS
+from tta_bench.report.frame import BETWEEN_NOTES, SCORES, VERSIONS
 from tta_bench.system.text import counted
 
 CELL = [
@@ -100,9 +100,17 @@ def _unmatched(frame: pd.DataFrame) -> list[str]:
 
 
 def _warned(frame: pd.DataFrame) -> list[str]:
-    """Rows of which some run has something to say that makes its number suspect."""
-    labels = sorted(set(frame.loc[frame["notes"] != "", "label"]))
-    return [f"Recorded with a warning, which `ttabench show RUN` repeats: {', '.join(labels)}."] if labels else []
+    """What all runs on a dataset say of it, and the rows of which some run says more that makes its number suspect."""
+    said, labels = [], set()
+    for dataset, runs in frame.groupby("dataset"):
+        found = [set(text.split(BETWEEN_NOTES)) - {""} for text in runs["notes"]]
+        common = set.intersection(*found) if len(set(runs["label"])) > 1 else set()
+        said += [f"{dataset}: {note}." for note in sorted(common)]
+        labels |= {label for label, own in zip(runs["label"], found, strict=True) if own - common}
+    if labels:
+        named = ", ".join(sorted(labels))
+        said.append(f"Recorded with a warning, which `ttabench show RUN` repeats: {named}.")
+    return said
 
 
 def mixed(columns: Sequence[Column]) -> list[str]:

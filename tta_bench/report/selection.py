@@ -90,7 +90,7 @@ def _last_of_each(
     last: dict[Hashable, RunRecord] = {}
     groups = [group(run) for run in runs]
     for key, run in zip(groups, runs, strict=True):
-        last[key] = max(last.get(key, run), run, key=lambda r: (r.created, r.run_id))
+        last[key] = max(last.get(key, run), run, key=lambda r: (max(r.created, r.asked), r.run_id))
     return [run for key, run in zip(groups, runs, strict=True) if version(run) == version(last[key])]
 
 
@@ -103,6 +103,7 @@ def _names(run: RunRecord) -> Hashable:
 
 def _apart_from_code(run: RunRecord) -> Hashable:
     """Configurations that only differ in code, wherever they can be compared: under one protocol and kind of order."""
-    parts = {name: value for name, value in run.config.parts.items() if name not in CODE_PARTS}
+    code = set(CODE_PARTS) - {"replaced"}  # what a notebook has put in the place of ours is no later version of it
+    parts = {name: value for name, value in run.config.parts.items() if name not in code}
     # Where no code was recorded (version 0.1), two configurations with these parts are one.
     return digest(parts), run.protocol.digest, kind_of(run.order)

@@ -85,6 +85,26 @@ def changed_class(method: str) -> list[str]:
     ]
 
 
+def uncopied(method: str, why: str) -> list[str]:
+    """An instance that runs itself, since what it holds can't be copied."""
+    if not why:
+        return []
+    return [
+        f"{method} can't be copied ({why[:SHOWN]}), so this run began with whatever earlier runs of the same object "
+        "have left in it; make it anew for each run, or make in `start` what it learns"
+    ]
+
+
+def one_draw(seed: int, packed: object, seeded: Sequence[str]) -> list[str]:
+    """A pack has its views once. `packed` is the seed that they were drawn with, if it says so."""
+    if not seeded or seed == packed or (packed is None and seed == 0):
+        return []
+    return [
+        f"the pack has one draw of {', '.join(seeded)}, so that seed {seed} changes the stream's order alone: a spread "
+        "over seeds leaves out that of the views"
+    ]
+
+
 def not_ours(places: Sequence[str]) -> list[str]:
     """What of ttabench is something else in this process than its source says."""
     if not places:

@@ -56,8 +56,9 @@ def reported(method: Method) -> dict[str, float]:
 
 
 def _lost_in_float32(scores: Tensor, as_recorded: Tensor) -> str:
-    """A large offset in float64 would round differences away, and with them the ranking; so would tiny scores."""
-    if scores.dtype.itemsize <= as_recorded.dtype.itemsize:
+    """A large offset in float64 would round differences away, and with them the ranking; so would tiny scores and large
+    whole numbers."""
+    if scores.dtype.itemsize <= (4 if scores.is_floating_point() else 2):
         return ""
     if ((as_recorded == 0) & (scores != 0)).any():
         return "scores are recorded as float32, in which some of these become 0: return their logarithms"

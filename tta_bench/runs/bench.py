@@ -20,8 +20,8 @@ from tta_bench.runs import devices, known
 from tta_bench.runs.folder import RunFolder
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunSpec
-from tta_bench.system import config, paths
-from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of
+from tta_bench.system import asked, config, paths
+from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of, origin_of_made
 from tta_bench.system.progress import Quiet, Reporter, Terminal, patience
 from tta_bench.system.stamps import Opened, Read, content
 
@@ -213,13 +213,15 @@ class Bench:
             backbone_name, origins["backbone"] = spec.backbone, self.registry.origin("backbones", spec.backbone)
             weights = self.unknown_weights(spec.backbone, spec.weights)
         else:
-            backbone, backbone_name, origins["backbone"] = spec.backbone, spec.backbone.name, origin_of(spec.backbone)
+            backbone, backbone_name = spec.backbone, spec.backbone.name
+            origins["backbone"] = origin_of_made(backbone)
             precision = BackboneExtras.of(backbone).precision or "as loaded"
         if isinstance(spec.dataset, str):
             dataset = self.dataset(spec.dataset)
             dataset_name, origins["dataset"] = spec.dataset, self.registry.origin("datasets", spec.dataset)
         else:
-            dataset, dataset_name, origins["dataset"] = spec.dataset, spec.dataset.name, origin_of(spec.dataset)
+            dataset, dataset_name = spec.dataset, spec.dataset.name
+            origins["dataset"] = origin_of_made(dataset)
         began, prompt_file = time.time_ns(), spec.prompt.partition(":")[2]
         prompts = PromptSet.named(spec.prompt, dataset.class_names)
         read = [self._datasets.read(dataset), self._backbones.read(backbone)]
@@ -331,6 +333,8 @@ class Bench:
 
     def _found(self, record: RunRecord) -> Outcome:
         """What makes the numbers mean less than they seem to is said again when they are shown again."""
+        if record.folder is not None:
+            asked.note(record.folder)
         for note in record.notes:
             self.reporter.warn(f"{record.method}: {note}")
         by, now = record.provenance.get("versions", {}).get("ttabench", "unknown"), known.version()

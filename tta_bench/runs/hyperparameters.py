@@ -29,6 +29,7 @@ class Configured(typing.NamedTuple):
     tag: Tag
     changes: dict[str, str]  # what differs from the defaults, or from the preset that was named
     values: dict[str, Any]  # all hyper-parameters, as plain data
+    uncopied: str = ""  # why an instance runs itself and not a copy of it
 
 
 class Offer(typing.NamedTuple):
@@ -77,11 +78,12 @@ def of_instance(method: Method) -> Configured:
     that was made stays without the state of a run."""
     values = {f: getattr(method, f.name) for f in dataclasses.fields(method)}
     changes = {f.name: str(value) for f, value in values.items() if not _equal(value, _default(f))}
+    uncopied = ""
     try:
         own = copy.deepcopy(method)  # with what it holds: a layer that it trains is state, too
-    except Exception:  # what can't be copied is shared
-        own = copy.copy(method)
-    return Configured(own, "tuned" if changes else "default", changes, values_of(method))
+    except Exception as error:  # what can't be copied is shared
+        own, uncopied = copy.copy(method), f"{type(error).__name__}: {error}"
+    return Configured(own, "tuned" if changes else "default", changes, values_of(method), uncopied)
 
 
 def settings_for(name: str, fields: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,6 +99,13 @@ def attributes_of(method: Method) -> dict[str, Any]:
     an `__init__` of its own, and fields that hold objects, whose code counts."""
     fields = {f.name for f in dataclasses.fields(method)}
     return {name: value for name, value in sorted(vars(method).items()) if name not in fields or not _plain(value)}
+
+
+def overridden(method: Method) -> dict[str, Any]:
+    """What an instance has in the place of its class's own methods."""
+    cls = type(method)
+    own = {name: value for name, value in vars(method).items() if callable(getattr(cls, name, None))}
+    return {f"{cls.__module__}.{cls.__qualname__}.{name}": value for name, value in own.items()}
 
 
 def _plain(value: object) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
+import numpy as np
 import torch
 
 from tta_bench.errors import UsageError
 
+NUMPY: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # its own defaults
+
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """No autocast, float32 by default and in products, or features and scores would be others under the same names. All
-    are given back, whatever a method has done to them."""
+    """No autocast, float32 by default and in products, by the usual kernels, or features and scores would be others
+    under the same names; numpy raises nothing. All are given back, whatever a method has done to them."""
     device = torch.get_default_device()
     if device.type != "cpu":  # to switch it off would slow down every operation
         raise UsageError(f"torch's default device is {device} here: leave it alone, and choose with `device`")
@@ -21,7 +25,7 @@ def plain_torch() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
     torch.set_float32_matmul_precision("highest")
     try:
-        with ExitStack() as stack:
+        with ExitStack() as stack, np.errstate(**NUMPY), torch.backends.mkldnn.flags(enabled=True):
             for kind in ("cpu", "cuda"):
                 if torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, enabled=False))

@@ -21,6 +21,8 @@ from tta_bench.system.tensors import read_tensors
 if TYPE_CHECKING:
     from tta_bench.interfaces import Dataset
 
+TAUGHT_BY = 16  # images, to see whether `finish` depends on what a method has learnt
+
 
 @dataclass(frozen=True)
 class Change:
@@ -134,4 +136,11 @@ def finished_again(record: RunRecord, bench: Bench, given: Elsewhere, settings: 
             "steps left behind, or its code has changed: run it again"
         )
     changed = dataclasses.replace(own.spec, settings={**own.spec.settings, **settings})
-    return bench.prepare(changed).finish_again(outputs)
+    scores = bench.prepare(changed).finish_again(outputs)
+    # At the recorded value `finish` may have had no use for what the steps leave behind: a prior of strength 0.
+    few = dataclasses.replace(changed, limit=min(TAUGHT_BY, changed.limit or TAUGHT_BY))
+    if not np.array_equal(bench.prepare(few).finish_again(outputs, taught=True), scores):
+        raise UsageError(
+            f"{record.run_id}: with these settings `finish` needs what the steps left behind: run it again"
+        )
+    return scores

@@ -18,7 +18,7 @@ from torch import Tensor
 from tta_bench import metrics, records
 from tta_bench.errors import BackboneChanged, BadData
 from tta_bench.features.pack_source import PackedViews
-from tta_bench.features.source import Source, StoredViews
+from tta_bench.features.source import PackSource, Source, StoredViews
 from tta_bench.features.stream import Stream, observations
 from tta_bench.interfaces import (
     BackboneExtras,
@@ -32,7 +32,7 @@ from tta_bench.interfaces import (
 )
 from tta_bench.metrics import along, single_label
 from tta_bench.records import Identity, RunRecord
-from tta_bench.runs import alarms, cost, global_rngs, known
+from tta_bench.runs import alarms, cost, global_rngs, hyperparameters, known
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.identity import identities_of
@@ -44,7 +44,7 @@ from tta_bench.system.code import Origin, origin_of
 from tta_bench.system.described import forget_caches, own_packages
 from tta_bench.system.files import digest
 from tta_bench.system.live import replaced
-from tta_bench.system.progress import Reporter
+from tta_bench.system.progress import Reporter, Silent
 from tta_bench.system.stamps import Read
 from tta_bench.views import Original
 
@@ -81,8 +81,8 @@ class Run:
 
     @cached_property
     def replaced(self) -> dict[str, Any]:
-        """What of our own code is not ours in this process."""
-        return replaced()
+        """What of our own code is not ours in this process, or in this instance."""
+        return replaced() | (hyperparameters.overridden(self.method) if self.origin.built_in else {})
 
     @cached_property
     def identities(self) -> dict[str, Identity]:
@@ -115,7 +115,7 @@ class Run:
                 )
             self._refuse_changed_files(checkpoint)
             record = self._save(folder, adaptation, self._counts(task, adaptation, weight))
-        for note in record.notes[len(self._forewarnings()) :]:
+        for note in record.notes[len(self._of_the_data()) + len(self._forewarnings()) :]:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
         return record
@@ -147,11 +147,16 @@ class Run:
             self.method.start(self._task())
         return observe(0)
 
-    def finish_again(self, outputs: Tensor) -> np.ndarray[Any, Any]:
-        """Scores [N, C] that a method which has only been started makes of outputs [N, B, C] of an earlier run."""
+    def finish_again(self, outputs: Tensor, taught: bool = False) -> np.ndarray[Any, Any]:
+        """Scores [N, C] that a method which has only been started makes of outputs [N, B, C] of an earlier run; or one
+        that was taught by the stream."""
         with torch.no_grad():
-            self.method.start(self._task())
-            return finished(self.method, outputs).float().numpy()
+            if taught:
+                for x in self.begin(Silent()):
+                    self.method.step(x)
+            else:
+                self.method.start(self._task())
+            return finished(self.method, outputs).detach().float().numpy()
 
     def _probe(self) -> Tensor:
         """What the backbone makes of a fixed picture and text, [2, D]; nothing where no method can have changed it."""
@@ -247,6 +252,7 @@ class Run:
             *self._cut_texts(task),
             *alarms.logarithmic_scale(task.scale),
             *self._changed_class(),
+            *alarms.uncopied(self.method.name, self.configured.uncopied),
             *alarms.unchanged_state(adaptation.first_state, weight.digest, len(self.stream), episodic),
         ]
 
@@ -280,13 +286,24 @@ class Run:
         values, single_label = self.configured.values, self.stream.single_label
         return preset.deviations(self.spec, self.source.dataset_name, self.recipes, values, single_label)
 
+    def _of_the_data(self) -> list[str]:
+        """What its dataset or pack said when it was opened."""
+        return list(DatasetExtras.of(self.source.dataset).warnings)
+
     def _forewarnings(self) -> list[str]:
         """What is wrong with the numbers whatever the method does."""
         known_to = BackboneExtras.of(self.source.backbone).made_for
         return [
+            *self._one_draw(),
             *alarms.strangers(self.source.backbone_name, known_to, self.source.dataset_name),
             *alarms.nothing_absent(self.stream.labels),
         ]
+
+    def _one_draw(self) -> list[str]:
+        if not isinstance(self.source, PackSource):
+            return []
+        seeded = [recipe.name for recipe in self.recipes.values() if recipe.seeded]
+        return alarms.one_draw(self.spec.seed, self.source.pack.provenance.get("seed"), seeded)
 
     def _unknown_code(self) -> list[str]:
         method = self.method
@@ -304,7 +321,7 @@ class Run:
     def _save(self, folder: Path, adaptation: Adaptation, counts: Mapping[str, int]) -> RunRecord:
         spec, source, outputs, labels = self.spec, self.source, adaptation.outputs, self.stream.labels
         assert outputs is not None  # the stream is not empty
-        scores = finished(self.method, outputs).float().numpy()
+        scores = finished(self.method, outputs).detach().float().numpy()
         by_index = np.argsort(self.stream.indices)  # so that no kind of ties depends on the stream's order
         ap = metrics.average_precision(scores[by_index], labels[by_index], spec.ties)
         summary = metrics.summary(scores[by_index], labels[by_index], spec.empty_classes, ap, spec.ties)
@@ -338,6 +355,7 @@ class Run:
             setting=self.method.setting,
             status=self.method.status,
             notes=[
+                *self._of_the_data(),
                 *self._forewarnings(),
                 *self.notes,
                 *metrics.oddities(scores),

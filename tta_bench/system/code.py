@@ -6,18 +6,29 @@ import importlib.metadata
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from types import FunctionType
+from typing import Any
 
 from tta_bench.errors import PluginError, Raised, TTABenchError
 from tta_bench.system import distributions
-from tta_bench.system.described import LIBRARIES, described, own_packages, package_of
+from tta_bench.system.described import (
+    LIBRARIES,
+    PLAIN,
+    array_in_words,
+    attributes_of,
+    described,
+    own_packages,
+    package_of,
+)
 from tta_bench.system.files import digest
 from tta_bench.system.sources import OURS, built_in_source
 
 BUILT_IN = "ttabench"
+LARGEST_ARRAY = 16_000_000  # bytes
 LONGEST = 1000  # characters of what an error says
 
 
@@ -41,6 +52,31 @@ def origin_of(thing: object) -> Origin:
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     source = [described(cls, own_packages(cls.__module__)), distributions.content(package_of(cls.__module__))]
     return Origin(Path(file).name if file else "notebook", digest(source))
+
+
+def origin_of_made(thing: object) -> Origin:
+    """Of a dataset or backbone that somebody has made: its parameters count as well, whatever its fingerprint says."""
+    origin = origin_of(thing)
+    if origin.built_in:
+        return origin
+    parameters = {name: value for name, value in attributes_of(thing) if _is_data(value, name.startswith("_"))}
+    return replace(origin, source=digest([origin.source, described(dict(sorted(parameters.items())))]))
+
+
+def _is_data(value: Any, private: bool) -> bool:
+    """Numbers, texts, functions and what is made of them. What is private may be a memory that fills up: there a single
+    one only; and what an array of many megabytes holds, a fingerprint has to tell."""
+    if type(value) in PLAIN or isinstance(value, PurePath):
+        return True
+    if private:
+        return False
+    if isinstance(value, FunctionType):
+        return True
+    if isinstance(value, Mapping):
+        return all(_is_data(item, private) for item in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(_is_data(item, private) for item in value)
+    return getattr(value, "nbytes", LARGEST_ARRAY) < LARGEST_ARRAY and array_in_words(value) is not None
 
 
 def told(recipe: object) -> str:
