@@ -57,9 +57,7 @@ class Folder(Photos):
                 "image. A folder of images for each class will do as well"
             )
         names = folder / _class_folders.NAMES
-        guessed = (
-            f"folder: no {LABELS} in {folder}, so each of its {len(layout.class_names)} folders is taken as a class"
-        )
+        guessed = f"folder: there is no {LABELS}, so each of its {len(layout.class_names)} folders is taken as a class"
         return cls(
             layout.class_names,
             layout.images,

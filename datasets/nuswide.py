@@ -68,7 +68,7 @@ class NUSWideTest(OfficialPhotos):
         if missing:
             warnings.append(
                 f"nuswide: {len(missing):,} of {len(wanted):,} images with labels are not on disk and left out, "
-                f"the first is {missing[0]} under {parts['images']}; compare only with runs on the same images"
+                f"the first is {missing[0]}; compare only with runs on the same images"
             )
         class_names = [SINGULAR.get(name, name) for name in CONCEPTS] if variant == "singular" else CONCEPTS
         return cls(

@@ -18,8 +18,9 @@ from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report import figures
 from tta_bench.report.board import Board, Wanted, boards
-from tta_bench.report.comparison import between, class_frame
-from tta_bench.report.figure_style import by_row
+from tta_bench.report.comparison import between, class_frame, compare
+from tta_bench.report.comparison_text import to_markdown
+from tta_bench.report.figure_style import by_row, title
 from tta_bench.report.frame import long_form
 from tta_bench.report.leaderboard import Leaderboard
 from tta_bench.report.selection import Selection
@@ -79,6 +80,76 @@ def test_what_all_runs_say_of_a_dataset_stands_below_its_table() -> None:
         text = one_line(Results(runs).leaderboard(format_)).replace("\\", "")
         assert f"toy: {common}." in text
         assert "repeats: tda." in text.replace("\\texttt", "")
+
+
+def test_no_average_over_other_weights_or_prompt_files_of_one_name() -> None:
+    def under(dataset: str, weights: str, value: float) -> RunRecord:
+        parts = {"dataset": dataset, "images": dataset, "backbone_digest": weights}
+        return record("clip", value, dataset=dataset, n=10, dataset_size=10, protocol=Identity(parts))
+
+    same = board_of([under("a", "w1", 60.0), under("b", "w1", 40.0)])
+    assert "average" in [column.name for column in same.columns]
+    other = board_of([under("a", "w1", 60.0), under("b", "w2", 40.0)])
+    assert "average" not in [column.name for column in other.columns]
+    said = " ".join(other.notes)
+    assert "No average: backbone or prompt file are not the same in all columns." in said
+    assert "though their names are (a " in said
+    packs = board_of([under("a", "a", 60.0), under("b", "b", 40.0)])  # which don't tell their backbone apart
+    assert "average" in [column.name for column in packs.columns]
+
+
+def test_numbers_of_several_machines_are_said() -> None:
+    def on_machine(processor: str, seed: int, method: str = "clip") -> RunRecord:
+        return record(method, seed=seed, replicate=Identity({"seed": seed}), hardware={"processor": processor})
+
+    one_cell = Results([on_machine("EPYC", 0), on_machine("Xeon", 1)]).leaderboard("md")
+    assert "different versions or machines (hardware EPYC, Xeon)" in one_cell
+    rows = Results([on_machine("EPYC", 0), on_machine("Xeon", 0, "tda")]).leaderboard("md")
+    assert "Runs of 2 kinds of machine (EPYC; Xeon): compare no img/s." in rows
+    assert "machine" not in Results([on_machine("EPYC", 0), on_machine("EPYC", 1)]).leaderboard("md")
+
+
+def test_looking_at_fewer_rows_makes_none_more_certain(tmp_path: Path) -> None:
+    runs = [saved(tmp_path, name, float(i)) for i, name in enumerate(["clip", "regions", "tda", "dpe", "dmn", "reta"])]
+    everything = Results(runs)
+    few = everything.filter(method=["clip", "tda"])
+    whole = everything.compare("clip").set_index("method")["p_adjusted"]
+    assert few.compare("clip").set_index("method")["p_adjusted"].to_dict() == {"tda": whole["tda"]}
+    assert "Ranks and p are among 6 rows, 4 of which are not shown." in few.leaderboard("md")
+    assert len(few.filter(seed=0).compare("clip")) == 1
+
+
+def test_each_row_names_the_baseline_that_it_is_set_against(tmp_path: Path) -> None:
+    clip = saved(tmp_path, "clip", 0.0)
+    swept = [saved(tmp_path, "tda", float(k), config=str(k)) for k in (1, 2)]
+    rows = compare([clip, *swept], "tda").rows
+    text = one_line(to_markdown(rows))
+    assert "clip − tda setting=1" in text
+    assert "clip − tda setting=2" in text
+    assert "Of 2 pairs set against 2 configurations of tda" in text
+    assert "clip − tda" not in to_markdown(compare([clip, swept[0]], "tda").rows)
+
+
+def test_tables_of_other_rules_and_images_are_headed_otherwise(tmp_path: Path) -> None:
+    clip, tda = (saved(tmp_path, name, 0.0) for name in ("clip", "tda"))
+
+    def under(**rules: str) -> list[RunRecord]:
+        protocol = Identity({**clip.protocol.parts, **rules})
+        return [replace(run, protocol=protocol) for run in (clip, tda)]
+
+    rows = compare([*under(empty_classes="zero"), *under(image_ids="1"), *under(image_ids="2")]).rows
+    heads = [line for line in to_markdown(rows).splitlines() if line.startswith("###")]
+    assert len(set(heads)) == 3
+    assert "classes without positives zero" in heads[0]
+
+
+def test_a_figure_names_what_is_not_usual() -> None:
+    usual = record("clip")
+    assert title([usual]) == "toy, tiny, 10 images"
+    odd = record("clip", order="rarest", prompt="ensemble", dataset_size=600)
+    assert title([odd]) == "toy, tiny, prompt ensemble, order rarest, 10 of 600 images"
+    other = record("tda", seed=1, replicate=Identity({"seed": 1}), config=Identity({"method": "tda"}))
+    assert title([usual, other]).endswith("rows over other seeds")
 
 
 def test_the_smallest_error_is_the_best() -> None:

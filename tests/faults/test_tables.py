@@ -71,7 +71,10 @@ def by(ttabench: str, torch: str, seed: int, **changes: object) -> RunRecord:
 def test_different_versions_in_one_cell_are_said(format_: Any) -> None:
     mixed = Results([by("0.1.0", "2.9.0", 0), by("0.2.0", "2.15.0", 1)])
     text = " ".join(mixed.leaderboard(format_, width=300).split())
-    assert "1 cell with runs recorded by different versions (ttabench 0.1.0, 0.2.0; torch 2.15.0, 2.9.0)" in text
+    assert (
+        "1 cell with runs recorded by different versions or machines (ttabench 0.1.0, 0.2.0; torch 2.15.0, 2.9.0)"
+        in text
+    )
     same = Results(
         [by("0.2.0", "2.15.0", 0), by("0.2.0", "2.15.0", 1), by("0.2.0", "2.9.0", 0, config=Identity({"method": "x"}))]
     )

@@ -142,6 +142,10 @@ def _chosen(runs: Sequence[RunRecord], results: Path | None, name: str) -> list[
         found = [run for run in runs if run.config.digest.startswith(name[1:])]
         if not found:
             raise UsageError(f"{name}: no run among these has a configuration whose digest begins so")
+        digests = sorted({run.config.digest for run in found})
+        if len(digests) > 1:  # p is of one comparison
+            kinds = ", ".join(f"#{digest[:12]}" for digest in digests[:6])
+            raise UsageError(f"{name} is the beginning of {len(digests)} configurations: name one of {kinds}")
         return found
     of_method = [run for run in runs if run.method == name]
     if not of_method:

@@ -57,7 +57,8 @@ def _facts(kept: Kept) -> dict[str, Any]:
     facts: dict[str, Any] = {"run": kept.name, "bytes": kept.size, "problem": kept.problem}
     if kept.record is not None:
         fields = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", "dataset_size", "created")
-        facts |= {"mAP": kept.record.metrics.get("mAP"), **{name: getattr(kept.record, name) for name in fields}}
+        facts |= {"mAP": kept.record.metrics.get("mAP"), "untrained": kept.record.random_weights}
+        facts |= {**{name: getattr(kept.record, name) for name in fields}}
     return facts
 
 
@@ -73,7 +74,8 @@ def _row(kept: Kept) -> tuple[str, ...]:
     value = record.metrics.get("mAP")
     images = f"{record.n:,}" if record.n == record.dataset_size else f"{record.n:,} of {record.dataset_size or '?'}"
     score = "–" if value is None else f"{value:.2f}"
-    return (score, images, str(record.seed), size_text(kept.size), visible(record.created[:10]), visible(kept.name))
+    name = f"{visible(kept.name)}{' (untrained)' if record.random_weights else ''}"
+    return (score, images, str(record.seed), size_text(kept.size), visible(record.created[:10]), name)
 
 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tta_bench.records.record import RunRecord
@@ -12,6 +12,8 @@ from tta_bench.system.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ROWS = ("method", "tag")  # filters that leave rows out: whoever looks at fewer has tested as many
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -27,11 +29,17 @@ class Results(Sequence[RunRecord]):
     runs: tuple[RunRecord, ...]
     problems: tuple[str, ...]  # one line for each record that can't be read
     failures: tuple[str, ...]  # one line for each cell of a grid that failed
+    family: tuple[RunRecord, ...] | None = field(default=None, compare=False)  # with the rows that `filter` left out
 
     def __init__(
-        self, runs: Iterable[RunRecord] = (), problems: Iterable[str] = (), failures: Iterable[str] = ()
+        self,
+        runs: Iterable[RunRecord] = (),
+        problems: Iterable[str] = (),
+        failures: Iterable[str] = (),
+        family: Iterable[RunRecord] | None = None,
     ) -> None:
         kept, doubled = _sound(list(runs))
+        object.__setattr__(self, "family", None if family is None else tuple(family))
         for name, values in (("runs", kept), ("problems", [*problems, *doubled]), ("failures", failures)):
             object.__setattr__(self, name, tuple(values))  # a caller's list may go on to change
 
@@ -68,7 +76,9 @@ class Results(Sequence[RunRecord]):
         names = ("method", "dataset", "backbone", "prompt", "seed", "order", "tag", "random_weights")
         asked = {name: _several(value) for name, value in zip(names, wanted, strict=True) if value is not None}
         kept = [run for run in self.runs if all(_is_among(run, name, asked[name]) for name in asked)]
-        return replace(self, runs=tuple(kept))
+        columns = [name for name in asked if name not in ROWS]
+        family = [run for run in self.family or self.runs if all(_is_among(run, name, asked[name]) for name in columns)]
+        return replace(self, runs=tuple(kept), family=tuple(family))
 
     # `report` makes tables from records and so stands above this module; those below only save a notebook the way
     # there. They import it when they are called, and nothing here depends on it.
@@ -107,7 +117,7 @@ class Results(Sequence[RunRecord]):
         from tta_bench.report.leaderboard import Leaderboard, metrics_of
 
         wanted = Wanted(metrics_of(format, tuple(_several(metric))), sort, baseline, mixed)
-        return Leaderboard(self.runs, wanted, fast, columns).text(format, width)
+        return Leaderboard(self.runs, wanted, fast, columns, family=self.family).text(format, width)
 
     def compare(
         self, baseline: str | None = "clip", metric: str | Collection[str] = "mAP", resamples: int = 1000
@@ -119,7 +129,8 @@ class Results(Sequence[RunRecord]):
         """
         from tta_bench.report.comparison import compare
 
-        return compare(self.runs, baseline, _several(metric), resamples).to_frame()
+        shown = {run.config.digest for run in self.runs}
+        return compare(self.family or self.runs, baseline, _several(metric), resamples, shown).to_frame()
 
     def orders(self, metric: str = "mAP") -> pd.DataFrame:
         """How much a method depends on the stream's order: the mean over runs, the worst and the spread.

@@ -175,8 +175,11 @@ def _columns(frame: pd.DataFrame) -> dict[Any, Column]:
     names = [f"{dataset} ({mark})" if mark else dataset for (dataset, *_), mark in zip(keys, marks, strict=True)]
     names = _told_apart(names, [protocol for _, protocol, *_ in keys])
     found = zip(keys, names, sizes, strict=True)
-    seen = frame.groupby(COLUMN)["images"].first().to_dict()
-    return {key: Column(name, key[0], key[1], key[2], size, key[3], rules[key], seen[key]) for key, name, size in found}
+    seen, through = (frame.groupby(COLUMN)[name].first().to_dict() for name in ("images", "encoder"))
+    return {
+        key: Column(name, key[0], key[1], key[2], size, key[3], rules[key], seen[key], through[key])
+        for key, name, size in found
+    }
 
 
 def _mark(n: int, size: int | None, stream: str, rules: str) -> str:
@@ -221,6 +224,8 @@ def _average(columns: Sequence[Column]) -> tuple[Column | None, list[Column], li
         return None, [], ["No average: a dataset that stands there under two protocols would count twice."]
     if len({column.rules for column in complete}) > 1:
         return None, [], ["No average: the columns follow different rules."]
+    if len({column.encoder for column in complete} - {""}) > 1:
+        return None, [], ["No average: backbone or prompt file are not the same in all columns."]
     everything = len(complete) == len(columns)
     name = AVERAGE if everything else f"{AVERAGE} of {len(complete)}"
     names = ", ".join(column.name for column in complete)

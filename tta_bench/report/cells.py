@@ -44,6 +44,7 @@ class Column:
     stream: str = SHUFFLED  # the kind of order: a mean over shuffles and sorted streams would be of neither
     rules: str = ""  # in what the protocol departs from the usual ones
     images: str = ""  # digest of the dataset's own; empty: no record says
+    encoder: str = ""  # digest of backbone and prompt file; empty: not told
 
     @property
     def complete(self) -> bool:

@@ -20,6 +20,7 @@ from tta_bench.metrics.paired import Replicates, Resampled, class_differences, d
 from tta_bench.metrics.significance import LEVEL, Estimate, benjamini_yekutieli, holm
 from tta_bench.records import RunRecord
 from tta_bench.report.draws import resampled
+from tta_bench.report.frame import rules_of
 from tta_bench.runs.soundness import empty_of
 from tta_bench.system.names import kind_of
 
@@ -28,7 +29,7 @@ EXPLORATORY = "Benjamini-Yekutieli (exploratory)"
 COLUMNS = (
     *("method", "baseline", "dataset", "backbone", "prompt", "metric", "delta", "low", "high", "p", "p_adjusted"),
     *("correction", "detectable", "helped", "harmed", "significantly_harmed", "replicates", "n", "tag", "changes"),
-    *("protocol", "config", "baseline_config", "untrained", "order"),
+    *("protocol", "config", "baseline_config", "untrained", "order", "baseline_changes", "dataset_size", "rules"),
 )
 KEPT_APART = COLUMNS[COLUMNS.index("replicates") :]  # what rows of other protocols and configurations differ in
 CLASS_KEYS = COLUMNS[: COLUMNS.index("delta")]  # what a class's row shares with that of all classes
@@ -180,8 +181,10 @@ def compare(
     baseline: str | None = "clip",
     metrics: Collection[str] = ("mAP",),
     resamples: int = 1000,
+    shown: Collection[str] | None = None,
 ) -> Comparison:
-    """Every method against `baseline` under every protocol; every two methods if there is no baseline."""
+    """Every method against `baseline` under every protocol; every two methods if there is no baseline. `shown` are the
+    digests of the configurations to tell of: looking at fewer does not make any of them more certain."""
     if resamples < 2:
         raise UsageError(f"resamples={resamples}: at least 2 are needed, and 1,000 for intervals that mean something")
     runs = list(runs)
@@ -194,9 +197,13 @@ def compare(
         for metric in metrics:
             statistics = ProtocolStatistics(group, metric, resamples)
             pairs = statistics.all_pairs() if baseline is None else statistics.against(baseline)
-            rows += [_row(statistics, pair) for pair in pairs]
+            rows += [_row(statistics, pair) for pair in pairs if _is_shown(pair, shown, baseline)]
             notes |= dict.fromkeys((*statistics.notes, *_uncompared(statistics, pairs, baseline)))
     return Comparison(tuple(rows), tuple(notes))
+
+
+def _is_shown(pair: Pair, shown: Collection[str] | None, baseline: str | None) -> bool:
+    return shown is None or (pair.config in shown and (baseline is not None or pair.baseline in shown))
 
 
 @dataclass(frozen=True)
@@ -270,13 +277,20 @@ def _row(statistics: ProtocolStatistics, pair: Pair) -> Mapping[str, object]:
         "replicates": pair.replicates,
         "n": run.n,
         "tag": run.tag,
-        "changes": " ".join(f"{key}={value}" for key, value in run.changes.items()),
+        "changes": _changes(run),
         "protocol": run.protocol.digest[:12],
         "config": pair.config[:12],
         "baseline_config": pair.baseline[:12],
         "untrained": run.random_weights,
         "order": kind_of(run.order),
+        "baseline_changes": _changes(baseline),
+        "dataset_size": run.dataset_size,
+        "rules": rules_of(run),
     }
+
+
+def _changes(run: RunRecord) -> str:
+    return " ".join(f"{key}={value}" for key, value in run.changes.items())
 
 
 def _uncompared(statistics: ProtocolStatistics, pairs: Sequence[Pair], baseline: str | None) -> list[str]:

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tta_bench.metrics.significance import LEVEL
-from tta_bench.report.board import UNTRAINED
+from tta_bench.report.board import UNTRAINED, images
 from tta_bench.report.comparison import EXPLORATORY, ClassDifference, Duel
 from tta_bench.report.formats import markdown
 from tta_bench.report.plain_table import console_table, markdown_table
@@ -28,16 +28,16 @@ HEADS = ("method", "Δ", "95 %", "p", "detectable", "classes")
 def to_console(rows: Sequence[Row], width: int) -> list[RenderableType]:
     """A sentence and a table for each protocol and score space."""
     shown: list[RenderableType] = []
-    for group in _groups(rows):
-        shown += [Text(visible(title(group)), style="bold"), Text(visible(sentence(group)))]
+    for heading, group in _titled(rows):
+        shown += [Text(visible(heading), style="bold"), Text(visible(sentence(group)))]
         shown += [console_table(HEADS, cells(group), width), Text("")]
     return [*shown, Text(legend(ADJUSTED))] if shown else []
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
     parts = []
-    for group in _groups(rows):
-        parts += [f"### {markdown(title(group))}", markdown(sentence(group))]
+    for heading, group in _titled(rows):
+        parts += [f"### {markdown(heading)}", markdown(sentence(group))]
         parts.append(markdown_table(HEADS, cells(group)))
     return "\n\n".join([*parts, markdown(legend(ADJUSTED))]) + "\n"
 
@@ -45,8 +45,9 @@ def to_markdown(rows: Sequence[Row]) -> str:
 def duels_to_console(duels: Sequence[Duel], width: int) -> list[RenderableType]:
     """As above for two that were named, and the classes that gain and lose most."""
     shown: list[RenderableType] = []
-    for duel in duels:
-        shown += to_console([duel.row], width)[:-1]
+    for heading, duel in _titled_duels(duels):
+        shown += [Text(visible(heading), style="bold"), Text(visible(sentence([duel.row])))]
+        shown += [console_table(HEADS, cells([duel.row]), width), Text("")]
         shown.append(Text(visible(_which_classes(duel))))
         shown += [console_table(("class", "Δ AP", "95 %", "p"), map(_class_cells, _extremes(duel)), width), Text("")]
     return [*shown, Text(legend(UNCORRECTED))] if shown else []
@@ -54,8 +55,8 @@ def duels_to_console(duels: Sequence[Duel], width: int) -> list[RenderableType]:
 
 def duels_to_markdown(duels: Sequence[Duel]) -> str:
     parts = []
-    for duel in duels:
-        parts += [f"### {markdown(title([duel.row]))}", markdown(sentence([duel.row]))]
+    for heading, duel in _titled_duels(duels):
+        parts += [f"### {markdown(heading)}", markdown(sentence([duel.row]))]
         parts.append(markdown_table(HEADS, cells([duel.row])))
         parts += [markdown(_which_classes(duel)), markdown_table(("class", "Δ AP", "95 %", "p"), _class_rows(duel))]
     return "\n\n".join([*parts, markdown(legend(UNCORRECTED))]) + "\n"
@@ -78,10 +79,13 @@ def title(rows: Sequence[Row]) -> str:
     against = "every two methods" if is_exploratory(rows) else f"against {row['baseline']}"
     backbone = f"{row['backbone']} ({UNTRAINED})" if row["untrained"] else row["backbone"]
     order = "" if row["order"] == "shuffled" else f", order {row['order']}"
-    where = f"{row['dataset']} × {backbone}, prompt '{row['prompt']}'{order}"
+    rules = f", {row['rules']}" if row["rules"] else ""
+    where = f"{row['dataset']} × {backbone}, prompt '{row['prompt']}'{order}{rules}"
     runs = {_whole(row["replicates"]) for row in rows}
     each = f", {counted(max(runs), 'run')} each" if len(runs) == 1 else ""
-    return f"{row['metric']} {against}: {where}, {counted(_whole(row['n']), 'image')}{each}"
+    part = images(_whole(row["n"]), None if row["dataset_size"] is None else _whole(row["dataset_size"]))
+    seen = f"{part} images" if " of " in part else counted(_whole(row["n"]), "image")
+    return f"{row['metric']} {against}: {where}, {seen}{each}"
 
 
 def sentence(rows: Sequence[Row]) -> str:
@@ -99,7 +103,10 @@ def sentence(rows: Sequence[Row]) -> str:
     told = f"{better} better, {len(sure) - better} worse, {unsure} that can't be told apart from it"
     detectable = [value for row in rows if (value := _number(row["detectable"])) > 0]  # 0 of two that are the same
     least = f" No difference below {min(detectable):.2f} could be expected to show." if detectable else ""
-    return f"Of {len(rows)} set against {rows[0]['baseline']}: {told} (adjusted p < {LEVEL:g}).{least}"
+    several = len({row["baseline_config"] for row in rows})
+    whom = f"{several} configurations of {rows[0]['baseline']}" if several > 1 else rows[0]["baseline"]
+    what = f"{len(rows)} pairs" if several > 1 else len(rows)
+    return f"Of {what} set against {whom}: {told} (adjusted p < {LEVEL:g}).{least}"
 
 
 def _of_one(row: Row, sure: bool) -> str:
@@ -121,11 +128,13 @@ def is_exploratory(rows: Sequence[Row]) -> bool:
 def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """What stands below HEADS. How many runs a row is of is said where that differs from row to row."""
     varied = len({row["replicates"] for row in rows}) > 1
-    return [_cells(row, f" ({counted(_whole(row['replicates']), 'run')})" if varied else "") for row in rows]
+    named = is_exploratory(rows) or len({row["baseline_config"] for row in rows}) > 1
+    return [_cells(row, named, f" ({counted(_whole(row['replicates']), 'run')})" if varied else "") for row in rows]
 
 
-def _cells(row: Row, runs: str) -> tuple[str, ...]:
-    name = f"{_name(row)} − {row['baseline']}" if row["correction"] == EXPLORATORY else _name(row)
+def _cells(row: Row, named: bool, runs: str) -> tuple[str, ...]:
+    """`named`: with the baseline, of which there are several."""
+    name = f"{_name(row)} − {_baseline(row)}" if named else _name(row)
     classes = "/".join(str(row[kind]) for kind in ("helped", "harmed", "significantly_harmed"))
     return (
         name + runs,
@@ -139,6 +148,10 @@ def _cells(row: Row, runs: str) -> tuple[str, ...]:
 
 def _name(row: Row) -> str:
     return f"{row['method']} {row['changes']}".rstrip()
+
+
+def _baseline(row: Row) -> str:
+    return f"{row['baseline']} {row['baseline_changes']}".rstrip()
 
 
 def _which_classes(duel: Duel) -> str:
@@ -184,6 +197,24 @@ def _whole(value: object) -> int:
 
 
 # -------------------------------------------------------------------------------------------------------------- layout
+
+
+def _titled(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Each table with its title."""
+    groups = _groups(rows)
+    return list(zip(_titles(groups), groups, strict=True))
+
+
+def _titled_duels(duels: Sequence[Duel]) -> list[tuple[str, Duel]]:
+    return list(zip(_titles([[duel.row] for duel in duels]), duels, strict=True))
+
+
+def _titles(groups: Sequence[Sequence[Row]]) -> list[str]:
+    """The protocol's digest tells apart what would be headed alike."""
+    titles = [title(group) for group in groups]
+    digests = [str(group[0]["protocol"])[:6] for group in groups]
+    pairs = list(zip(titles, digests, strict=True))
+    return [f"{head} #{own}" if len({d for t, d in pairs if t == head}) > 1 else head for head, own in pairs]
 
 
 def _groups(rows: Sequence[Row]) -> list[list[Row]]:

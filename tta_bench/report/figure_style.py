@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from tta_bench.errors import UsageError
 from tta_bench.metrics import Floats
 from tta_bench.records import RunRecord
 from tta_bench.report.comparison import by_protocol
-from tta_bench.system.names import kind_of
+from tta_bench.report.frame import rules_of
+from tta_bench.system.names import SHUFFLED, kind_of
 from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 COLUMN = 3.4  # inches: a column of a two-column article
 PAGE = 7.0  # both of them
+CHARACTERS_PER_INCH = 16  # of a title
 # Okabe and Ito's colours, told apart by the colour-blind; without their yellow, which is lost on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 DASHES = ("-", "--", ":")
@@ -104,7 +107,7 @@ def styles() -> Iterator[dict[str, Any]]:
 
 def headed(figure: Figure, text: str) -> None:
     """Over the middle of the figure, where there is more room than over axes with long names beside them."""
-    figure.suptitle(text, fontsize=8)
+    figure.suptitle(textwrap.fill(text, int(CHARACTERS_PER_INCH * figure.get_figwidth())), fontsize=8)
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
@@ -125,8 +128,18 @@ def one_protocol(runs: Sequence[RunRecord]) -> list[RunRecord]:
     return groups[0]
 
 
-def title(run: RunRecord) -> str:
-    return visible(f"{run.dataset}, {run.backbone}, {run.n:,} images")
+def title(runs: Sequence[RunRecord]) -> str:
+    """What all of them share, as far as it is not the usual; and that rows are not of the same seeds, if so."""
+    run, size = runs[0], runs[0].dataset_size
+    part = f"{run.n:,} of {size:,} images" if size is not None and size != run.n else f"{run.n:,} images"
+    order = "" if kind_of(run.order) == SHUFFLED else f"order {run.order}"
+    prompt = "" if run.prompt == "photo" else f"prompt {run.prompt}"
+    rows: dict[str, set[str]] = {}
+    for each in runs:
+        rows.setdefault(each.config.digest, set()).add(each.replicate.digest)
+    uneven = "rows over other seeds" if len(set(map(frozenset, rows.values()))) > 1 else ""
+    parts = (run.dataset, run.backbone, prompt, order, rules_of(run), part, uneven)
+    return visible(", ".join(part for part in parts if part))
 
 
 def name_of(run: RunRecord) -> str:

@@ -53,7 +53,7 @@ def stream(runs: Sequence[RunRecord]) -> Figure:
             curves = [curve(run, baseline_of(run, group)) for run in replicates]
             axes.plot(curves[0].ends, np.mean([c.own for c in curves], axis=0), label=name, **style)
         axes.set(xlabel="images seen", ylabel="mAP so far (%)")
-        headed(figure, title(group[0]))
+        headed(figure, title(group))
         legend_below(figure, axes)
         return figure
 
@@ -71,7 +71,7 @@ def turnover(runs: Sequence[RunRecord]) -> Figure:
                 values = np.mean([run.diagnostics()[column] for run in replicates], axis=0)
                 axes.plot(*_moving_mean(values), label=f"{name}: {words}", linestyle=dash, **look)
         axes.set(xlabel="images seen", ylabel="entries per image", ylim=(0, None))
-        headed(figure, title(group[0]))
+        headed(figure, title(group))
         legend_below(figure, axes, 2)
         return figure
 
@@ -92,7 +92,7 @@ def diagnostics(runs: Sequence[RunRecord]) -> Figure:
                     axes.plot(*_moving_mean(np.mean(values, axis=0)), label=label, **style)
             axes.set_title(visible(name), loc="left", fontsize=7)
             axes.tick_params(labelbottom=axes is all_axes[-1], labelsize=7)
-        headed(figure, f"{visible(group[0].method)}: {title(group[0])}")
+        headed(figure, f"{visible(group[0].method)}: {title(group)}")
         all_axes[-1].set_xlabel(f"images seen; mean of the last {_window(group[0].n)}")
         if len(rows) > 1:
             legend_below(figure, all_axes[0], 1)
@@ -119,7 +119,7 @@ def sweep(runs: Sequence[RunRecord]) -> Figure:
             "views, presets or code as well: name runs"
         )
     with drawn(2.4) as (figure, (axes,)):
-        headed(figure, f"{visible(group[0].method)}: {title(group[0])}")
+        headed(figure, f"{visible(group[0].method)}: {title(group)}")
         axes.set_xlabel(visible(varied[0]))
         if len(varied) == 1:
             places = sorted(found)
@@ -177,7 +177,7 @@ def classes(runs: Sequence[RunRecord]) -> Figure:
         between = (
             f"\n({counted(left_out, 'class')} between the upper and the lower half left out)" if left_out > 0 else ""
         )
-        headed(figure, f"{method} − {BASELINE}: {title(group[0])}{between}")
+        headed(figure, f"{method} − {BASELINE}: {title(group)}{between}")
         axes.margins(y=0.02)
         low, high = axes.get_xlim()  # an interval from one photo would leave nothing to see of the others
         most = WIDEST * max(1.0, float(np.abs(values).max()))
@@ -206,7 +206,7 @@ def pareto(runs: Sequence[RunRecord]) -> Figure:
         for point in points.values():
             axes.plot(*point, "o", markersize=4, color=COLOURS[0] if point in front else "#888888")
         axes.set(xscale="log", xlabel="images per second (adapting)", ylabel="mAP (%)")
-        headed(figure, title(group[0]))
+        headed(figure, title(group))
         axes.xaxis.set_major_formatter("{x:,g}")  # powers would be set as formulas, which are switched off
         axes.xaxis.set_minor_formatter("")
         axes.margins(x=0.18, y=0.1)
@@ -232,7 +232,7 @@ def orders(runs: Sequence[RunRecord]) -> Figure:
         axes.set_yticks(range(len(rows)), list(rows))
         axes.invert_yaxis()
         axes.set_xlabel("mAP of each run (%)")
-        headed(figure, title(defined[0]))
+        headed(figure, title(defined))
         legend_below(figure, axes)
         return figure
 

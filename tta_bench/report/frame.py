@@ -23,12 +23,15 @@ USUAL = {  # rules of a protocol that need no word
 SAYS_NOTHING = (None, "as packed", "as loaded")  # of an old record, a pack, an instance
 SHOWN_DIGITS = 12  # of an identity's digest
 BETWEEN_NOTES = " | "
+MACHINE = ("processor", "accelerator")  # of a record's hardware, what its speed and last digits depend on
+ENCODER = ("backbone_digest", "backbone_weights", "backbone_source", "prompt_file")
 VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
 BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCORES)
 AFTER = (
     *(SPEED, "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code"),
     *("setting", "status", "verified", "state_bytes", "rules", "notes", "images"),
+    *("encoder", "hardware"),
 )
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
@@ -67,6 +70,8 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "rules": rules_of(run),
             "images": str(run.protocol.parts.get("images", ""))[:SHOWN_DIGITS],
             "notes": BETWEEN_NOTES.join(run.notes),
+            "encoder": _encoder(run),
+            "hardware": ", ".join(str(run.hardware[key]) for key in MACHINE if run.hardware.get(key)),
         }
         for run in runs
     ]
@@ -88,6 +93,15 @@ def rules_of(run: RunRecord) -> str:
         "features": f"features {found['features']}",
     }
     return ", ".join(words[name] for name in USUAL if found[name] not in (USUAL[name], *SAYS_NOTHING))
+
+
+def _encoder(run: RunRecord) -> str:
+    """What stands behind the names of backbone and prompt, whatever the dataset; empty for a pack, which does not tell
+    its backbone from its images."""
+    parts = run.protocol.parts
+    if parts.get("backbone_digest") == parts.get("images"):
+        return ""
+    return digest([parts.get(name) for name in ENCODER])[:SHOWN_DIGITS]
 
 
 def _code(run: RunRecord) -> str:

@@ -85,11 +85,27 @@ def notes(frame: pd.DataFrame) -> list[str]:
     for label, states in frame.groupby("label")["code"].nunique().items():
         if states > 1:
             said.append(f"{label}: {states} rows by other code, told apart by the digest of their config.")
-    said += _mixed_versions(frame) + _unmatched(frame) + _warned(frame)
+    said += _mixed_versions(frame) + _machines(frame) + _encoders(frame) + _unmatched(frame) + _warned(frame)
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:
         said.append(f"Hyper-parameters are the defaults except where the row says otherwise ({', '.join(tags)}).")
     return said
+
+
+def _machines(frame: pd.DataFrame) -> list[str]:
+    kinds = sorted(set(frame["hardware"]) - {""})
+    return [f"Runs of {len(kinds)} kinds of machine ({'; '.join(kinds)}): compare no img/s."] if len(kinds) > 1 else []
+
+
+def _encoders(frame: pd.DataFrame) -> list[str]:
+    """Weights or prompt files that have one name and are not the same."""
+    found = frame.loc[frame["encoder"] != ""].groupby("dataset")["encoder"].agg(lambda digests: sorted(set(digests)))
+    if len({each for digests in found for each in digests}) < 2:
+        return []
+    named = ", ".join(
+        f"{dataset} {' and '.join(digest[:6] for digest in digests)}" for dataset, digests in found.items()
+    )
+    return [f"Backbone or prompt file are not the same in all columns, though their names are ({named})."]
 
 
 def _unmatched(frame: pd.DataFrame) -> list[str]:
@@ -121,15 +137,16 @@ def mixed(columns: Sequence[Column]) -> list[str]:
 
 def _mixed_versions(frame: pd.DataFrame) -> list[str]:
     """Replicates stand in one cell whoever recorded them, but their spread is then not only that of seeds."""
-    by_cell = frame.groupby(CELL)[list(VERSIONS)]
+    recorded_by = [*VERSIONS, "hardware"]
+    by_cell = frame.groupby(CELL)[recorded_by]
     apart = by_cell.transform("nunique") > 1  # for each run: whether those of its cell differ
-    found = {name: set(frame.loc[apart[name], name]) for name in VERSIONS if apart[name].any()}
+    found = {name: set(frame.loc[apart[name], name]) for name in recorded_by if apart[name].any()}
     if not found:
         return []
     named = [f"{name} {', '.join(v or 'unknown' for v in sorted(versions))}" for name, versions in found.items()]
     cells = int((by_cell.nunique() > 1).any(axis=1).sum())
-    which = f"{counted(cells, 'cell')} with runs recorded by different versions ({'; '.join(named)})"
-    return [f"{which}: part of their ± may be the versions'."]
+    which = f"{counted(cells, 'cell')} with runs recorded by different versions or machines ({'; '.join(named)})"
+    return [f"{which}: part of their ± may be theirs."]
 
 
 def statistics(board: Board) -> list[str]:

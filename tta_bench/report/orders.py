@@ -34,6 +34,8 @@ def to_text(table: pd.DataFrame) -> list[str]:
     lines: list[str] = []
     for (dataset, backbone, prompt), part in table.groupby(["dataset", "backbone", "prompt"]):
         names = [f"{method} [{changes}]" if changes else str(method) for method, changes in _pairs(part)]
+        untrained = part["untrained"].tolist()
+        names = [f"{name} (untrained)" if mark else name for name, mark in zip(names, untrained, strict=True)]
         widths = [max(map(len, ["method", *names])), max(map(len, ["order", *part["order"]]))]
         lines.append(f"mAP over orders: {dataset} with {backbone}, prompt '{prompt}'")
         if part["protocol"].nunique() > 1:

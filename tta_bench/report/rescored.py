@@ -49,8 +49,13 @@ def to_markdown(found: Sequence[Rescored], metrics: Sequence[str]) -> str:
 
 
 def _sentence(found: Sequence[Rescored]) -> str:
-    """What the numbers were computed with."""
-    return "; ".join(dict.fromkeys(map(_rules, found)))
+    """What the numbers were computed with; where that differs, by the number that stands behind a run's name."""
+    rules = _kinds(found)
+    return "; ".join(rules if len(rules) == 1 else [f"[{number}] {rule}" for number, rule in enumerate(rules, 1)])
+
+
+def _kinds(found: Sequence[Rescored]) -> list[str]:
+    return list(dict.fromkeys(map(_rules, found)))
 
 
 def _rules(again: Rescored) -> str:
@@ -62,12 +67,14 @@ def _rules(again: Rescored) -> str:
 
 
 def _rows(found: Sequence[Rescored], metrics: Sequence[str]) -> list[tuple[str, ...]]:
-    rows = []
+    rows, kinds = [], _kinds(found)
     for again in found:
+        mark = f" [{kinds.index(_rules(again)) + 1}]" if len(kinds) > 1 else ""
+        mark += " (untrained)" if again.record.random_weights else ""
         numbers = []
         for metric in metrics:
             value, recorded = again.metrics[metric], again.record.metrics.get(metric)
             change = "new" if recorded is None else f"{value - recorded:+.2f}"
             numbers.append("–" if math.isnan(value) else f"{value:.2f} ({change})")
-        rows.append((again.record.run_id, *numbers))
+        rows.append((f"{again.record.run_id}{mark}", *numbers))
     return rows

@@ -63,7 +63,8 @@ def _leader(board: Board, column: Column, heading: str) -> str:
         return ""
     (best, leader), (next_best, second) = ranked[:2]
     if f"{best:.2f}" == f"{next_best:.2f}":
-        return f"{_named(board, leader)} and {_named(board, second)} are equal in {heading} with {best:.2f}"
+        *firsts, last = [_named(board, row) for mean, row in ranked if f"{mean:.2f}" == f"{best:.2f}"]
+        return f"{', '.join(firsts)} and {last} are equal in {heading} with {best:.2f}"
     gap = f"{best - next_best:.2f} above {_named(board, second)}{_how_sure(board, column, heading, second, leader)}"
     return f"{_named(board, leader)}{LEADS}in {heading} with {best:.2f}, {gap}"
 
@@ -136,9 +137,11 @@ def _beaten_in(board: Board, columns: list[Column], heading: str) -> str:
             adapted = [(mean, row) for mean, row in ranked if row.method not in BASELINES]
             if own and adapted:
                 (value, row), (best, leader) = own[0], adapted[0]
-                apart = board.standings.get((column, heading), NONE).told_apart(row.config, leader.config)
+                standings = board.standings.get((column, heading), NONE)
+                sure = standings.told_apart(row.config, leader.config) is True
+                sure = sure and standings.on_equal_terms(row.config, leader.config)  # or p is not of these means
                 compared += 1
-                beaten += best > value and (apart is True or not board.tested)
+                beaten += best > value and (sure or not board.tested)
         if compared:
             said.append(f"{baseline} in {beaten} of {compared}")
     how = "significantly " if board.tested else ""
