@@ -24,6 +24,7 @@ def simulation() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_few_streams(simulation: ModuleType) -> None:
     """Of 150 streams 95 % ± 1.8 %: three deviations to either side."""
     found = simulation.coverage(simulation.WORLDS[0], streams=150, resamples=100, truth=500)
