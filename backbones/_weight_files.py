@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import LARGEST_SCALE
+from tta_bench.system.tensors import refuse_special
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
     from open_clip.model import convert_to_custom_text_state_dict
 
     for name, tensor in weights.items():  # before anything is done with them
-        _refuse_special(tensor, f"{file}: its tensor {name}")
+        refuse_special(tensor, f"{file}: its tensor {name}")
     weights = convert_state_dict(model, weights)
     if "positional_embedding" in weights and not hasattr(model, "positional_embedding"):
         weights = convert_to_custom_text_state_dict(weights)  # of before the text tower was a module of its own
@@ -105,19 +106,6 @@ def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
     model.load_state_dict(weights, strict=False)  # only counters can be missing by now
     if not any(tensor.any() for tensor in weights.values() if tensor.dim() > 1):
         log.warning("ttabench: warning: %s: its weights are all zero, so its numbers mean nothing", file)
-
-
-def _refuse_special(tensor: Tensor, what: str) -> None:
-    """Of what torch calls a tensor, only plain ones hold numbers that can be copied."""
-    if tensor.is_quantized:
-        kind = "is quantised"
-    elif tensor.is_meta:
-        kind = "is a meta tensor, which has a shape and no values"
-    elif tensor.layout != torch.strided or tensor.is_nested:
-        kind = f"is not a dense one ({'nested' if tensor.is_nested else _short(tensor.layout)})"
-    else:
-        return
-    raise BadData(f"{what} {kind}: save the state_dict() of the floating-point model, its tensors dense")
 
 
 def _refuse_values(tensor: Tensor, wanted: Tensor, what: str) -> None:
