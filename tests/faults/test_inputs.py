@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import math
 import pickle
 import sys
@@ -16,7 +15,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from tta_bench.backbones._weight_files import Weights, read_weights
@@ -76,22 +74,6 @@ def test_what_is_no_weights_file_at_all(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(BadData) as caught:
         read_weights(file)
     one_line(caught.value)
-
-
-@pytest.mark.parametrize("zeros", ["all", "matrices"])
-def test_weights_that_are_all_zero_are_pointed_out(
-    zeros: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    weights = read_weights(WEIGHTS)
-    Tiny.load("cpu")
-    assert not caplog.records
-    file = tmp_path / "zeros.safetensors"
-    save_file({n: t * 0 if zeros == "all" or t.dim() > 1 else t for n, t in weights.items()}, file)
-    with caplog.at_level(logging.WARNING):
-        Tiny.load("cpu", file)
-    (record,) = caplog.records
-    assert "zeros.safetensors" in record.getMessage()
-    assert "zero" in record.getMessage()
 
 
 def matrices(change: Callable[[Tensor], Tensor]) -> Callable[[Weights], Weights]:
