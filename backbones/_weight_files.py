@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import LARGEST_SCALE
+from tta_bench.system.tensors import refuse_special
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ Weights = dict[str, Tensor]
 TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask", "position_ids")  # in OpenAI's files
 DEEPEST, MOST_MODULES = 100, 100_000  # of a TorchScript file; CLIP's modules are 5 deep and some hundreds
+SMALL_MATRIX, SHORTEST_HOLE = 1000, 1024  # numbers
 COUNTERS = "num_batches_tracked"  # of batch norms: no feature depends on them, and not every file has them
 
 
@@ -84,7 +86,7 @@ def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
     from open_clip.model import convert_to_custom_text_state_dict
 
     for name, tensor in weights.items():  # before anything is done with them
-        _refuse_special(tensor, f"{file}: its tensor {name}")
+        refuse_special(tensor, f"{file}: its tensor {name}")
     weights = convert_state_dict(model, weights)
     if "positional_embedding" in weights and not hasattr(model, "positional_embedding"):
         weights = convert_to_custom_text_state_dict(weights)  # of before the text tower was a module of its own
@@ -103,21 +105,7 @@ def fill(model: Any, weights: Weights, file: Path, architecture: str) -> None:
         _refuse_values(tensor, wanted[name], f"{file}: its tensor {name}")
     _refuse_scale(weights["logit_scale"], file)
     model.load_state_dict(weights, strict=False)  # only counters can be missing by now
-    if not any(tensor.any() for tensor in weights.values() if tensor.dim() > 1):
-        log.warning("ttabench: warning: %s: its weights are all zero, so its numbers mean nothing", file)
-
-
-def _refuse_special(tensor: Tensor, what: str) -> None:
-    """Of what torch calls a tensor, only plain ones hold numbers that can be copied."""
-    if tensor.is_quantized:
-        kind = "is quantised"
-    elif tensor.is_meta:
-        kind = "is a meta tensor, which has a shape and no values"
-    elif tensor.layout != torch.strided or tensor.is_nested:
-        kind = f"is not a dense one ({'nested' if tensor.is_nested else _short(tensor.layout)})"
-    else:
-        return
-    raise BadData(f"{what} {kind}: save the state_dict() of the floating-point model, its tensors dense")
+    _point_out_zeros({name: wanted[name] for name in weights}, file)
 
 
 def _refuse_values(tensor: Tensor, wanted: Tensor, what: str) -> None:
@@ -140,6 +128,44 @@ def _refuse_scale(logarithm: Tensor, file: Path) -> None:
             f"{file}: its tensor logit_scale is {float(logarithm):.4g}, so that the scale would be {scale:.2g}, more "
             f"than any backbone's ({LARGEST_SCALE:g} at most): weights hold the logarithm of the scale; save that"
         )
+
+
+def _point_out_zeros(weights: Weights, file: Path) -> None:
+    """A copy that was cut short may be as long as it should be. It runs, and its features are of another model."""
+    if not any(tensor.any() for tensor in weights.values() if tensor.dim() > 1):
+        log.warning("ttabench: warning: %s: its weights are all zero, so its numbers mean nothing", file)
+        return
+    first, *others = [name for name, tensor in weights.items() if has_a_hole(tensor)] or [""]
+    if first:
+        extent = "is zero in a long stretch" if weights[first].any() else "is all zero"
+        more = f" (so {'is' if len(others) == 1 else 'are'} {len(others)} more of its tensors)" if others else ""
+        log.warning(
+            "ttabench: warning: %s: its tensor %s %s%s, as in a damaged copy: compare its checksum with the original's",
+            *(file, first, extent, more),
+        )
+
+
+def has_a_hole(tensor: Tensor) -> bool:
+    """Whether a matrix is all zero, or more than 1 % of it in one stretch. Biases start as zeros, and some stay so.
+
+    A stretch of that many covers one of the numbers that are as far apart: only around those that are zero the others
+    are looked at.
+    """
+    size = tensor.numel()
+    if tensor.dim() < 2 or size <= SMALL_MATRIX:
+        return False
+    numbers = tensor.flatten()
+    least = min(size, max(SHORTEST_HOLE, size // 100 + 1))
+    return any(_zeros_around(numbers, place, least) >= least for place in range(0, size, least))
+
+
+def _zeros_around(numbers: Tensor, place: int, reach: int) -> int:
+    """How many zeros there are in one stretch with the one at that place, as far as it reaches on either side."""
+    if numbers[place]:
+        return 0
+    behind, ahead = numbers[max(0, place - reach) : place].nonzero(), numbers[place : place + reach].nonzero()
+    first = max(0, place - reach) + int(behind[-1]) + 1 if len(behind) else max(0, place - reach)
+    return (place + int(ahead[0]) if len(ahead) else min(len(numbers), place + reach)) - first
 
 
 def _short(kind: object) -> str:

@@ -13,9 +13,9 @@ released ML-TTA code.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
-from pathlib import Path
-from typing import ClassVar, Self
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PureWindowsPath
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from tta_bench.datasets._archives import Archive
 from tta_bench.datasets._layout import VOC2007, VOC2012, Layout, listed_file, read_lines
 from tta_bench.datasets._photos import Labels, OfficialPhotos, check_variant, count_warnings, full_size, labelled
 from tta_bench.errors import BadData, UsageError
-from tta_bench.system.text import counted
+from tta_bench.system.text import counted, visible
 
 WORDS = {
     "aeroplane": "aeroplane",
@@ -150,11 +150,14 @@ def read_flags(folder: Path, split_list: Path, ids: Sequence[str]) -> tuple[Labe
     sources = [*class_files, annotations]  # those that are missing too: they would be read, were they there
     if all(file.is_file() for file in class_files):
         flags = np.stack([_read_class_file(file, ids) for file in class_files], axis=1)  # [N, 20]
-        return flags, sources, _disagreement(flags, annotations, ids)
+        read = {i: _read_annotation(file) for i in ids if (file := annotations / f"{i}.xml").is_file()}
+        return flags, sources, [*_disagreement(flags, annotations, ids, read), *_misnamed(annotations, read)]
     missing = next(file for file in class_files if not file.is_file())
     if annotations.is_dir():
-        flags = np.stack([_read_annotation(annotations / f"{image_id}.xml") for image_id in ids])
-        return flags, sources, [*_not_used(class_files, missing), *_without_objects(flags, annotations, ids)]
+        read = {image_id: _read_annotation(annotations / f"{image_id}.xml") for image_id in ids}
+        flags = np.stack([read[image_id].flags for image_id in ids])
+        odd = [*_without_objects(flags, annotations, ids), *_misnamed(annotations, read)]
+        return flags, sources, [*_not_used(class_files, missing), *odd]
     raise BadData(f"{folder}: no labels: neither {missing} nor {annotations} is there")
 
 
@@ -173,8 +176,14 @@ def _read_class_file(file: Path, ids: Sequence[str]) -> Labels:
     return np.array([flag_of[image_id] for image_id in ids], np.int8)
 
 
-def _read_annotation(file: Path) -> Labels:
-    """One image's flags from its objects, [20]."""
+class Annotation(NamedTuple):
+    """What one image's file says."""
+
+    flags: Labels  # [20], from its objects
+    filename: str  # the image that it says it is of, if it says so
+
+
+def _read_annotation(file: Path) -> Annotation:
     flags = np.full(len(CLASSES), ABSENT, np.int8)
     try:
         root = ElementTree.parse(file).getroot()
@@ -195,7 +204,7 @@ def _read_annotation(file: Path) -> Labels:
         if difficult not in ("0", "1"):
             raise BadData(f"{file}: difficult is '{difficult[:80]}'; expected 0 or 1")
         flags[PLACE[name]] = max(flags[PLACE[name]], DIFFICULT if difficult == "1" else PRESENT)
-    return flags
+    return Annotation(flags, (root.findtext("filename") or "").strip())
 
 
 def _children(file: Path, element: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
@@ -223,18 +232,31 @@ def _without_objects(flags: Labels, annotations: Path, ids: Sequence[str]) -> li
     ]
 
 
-def _disagreement(flags: Labels, annotations: Path, ids: Sequence[str]) -> list[str]:
+def _disagreement(flags: Labels, annotations: Path, ids: Sequence[str], read: Mapping[str, Annotation]) -> list[str]:
     """The two sources should say the same; where they don't, that is worth a line."""
-    differing: list[str] = []
-    for image_id, own in zip(ids, flags, strict=True):
-        file = annotations / f"{image_id}.xml"
-        if file.is_file() and not np.array_equal(own, _read_annotation(file)):
-            differing.append(image_id)
+    differing = [
+        image_id
+        for image_id, own in zip(ids, flags, strict=True)
+        if image_id in read and not np.array_equal(own, read[image_id].flags)
+    ]
     if not differing:
         return []
     return [
         f"{annotations.parent}: {len(differing):,} images are labelled differently in Annotations and in "
         f"ImageSets/Main, the first is {differing[0]}; ImageSets/Main is used"
+    ]
+
+
+def _misnamed(annotations: Path, read: Mapping[str, Annotation]) -> list[str]:
+    """A file that was renamed gives an image another's labels. In converted sets names may just be odd: no error."""
+    named = {i: annotation.filename for i, annotation in read.items() if annotation.filename}
+    misnamed = [i for i, name in named.items() if i not in (name, PureWindowsPath(name).stem)]  # takes / as well
+    if not misnamed:
+        return []
+    first = misnamed[0]
+    return [
+        f"{annotations}: {counted(len(misnamed), 'annotation')} with the <filename> of another image, the first is "
+        f"{first}.xml with '{visible(named[first][:80])}': the labels may be that image's"
     ]
 
 

@@ -6,16 +6,20 @@ import io
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from tta_bench.datasets.folder import Folder
 from tta_bench.errors import BadData
 from tta_bench.pixels.decode import MAX_PIXELS, decode
+
+Image.init()
+needs_avif = pytest.mark.skipif("AVIF" not in Image.SAVE, reason="this Pillow knows no AVIF")
 
 
 def tiff(values: Any, dtype: Any) -> bytes:
@@ -45,6 +49,109 @@ def test_a_jpeg_whose_end_is_zeros_is_refused(kind: str, left: float) -> None:
     there = int(left * len(whole))
     refusal(whole[:there] + bytes(len(whole) - there))
     assert decode(whole + bytes(100)).size == (300, 200)  # some cameras fill up what is behind the end
+
+
+def saved(pixels: Any, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def noise(height: int = 200, width: int = 300) -> Any:
+    return np.random.default_rng(0).integers(0, 255, (height, width, 3), dtype=np.uint8)
+
+
+def with_a_hole(whole: bytes, start: int, end: int) -> bytes:
+    return whole[:start] + bytes(end - start) + whole[end:]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "a hole": lambda whole: with_a_hole(whole, len(whole) // 2, len(whole) // 2 + 4096),
+    "a small hole": lambda whole: with_a_hole(whole, len(whole) // 2, len(whole) // 2 + 100),
+    "a right end": lambda whole: with_a_hole(whole, len(whole) // 2, len(whole) - 2048),
+    "a new line": lambda whole: with_a_hole(whole, len(whole) // 2, len(whole)) + b"\n",
+}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"optimize": True}, {"quality": 95, "subsampling": 0}, {"restart_marker_rows": 1}]
+)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_jpeg_with_zeros_in_it_is_refused(damage: str, options: dict[str, Any]) -> None:
+    whole = saved(noise(), "JPEG", **options)
+    assert decode(whole).size == (300, 200)
+    line = refusal(DAMAGE[damage](whole))
+    assert "a stretch of zeros" in line or "truncated" in line  # Pillow's own word, where it notices
+
+
+def test_a_new_line_behind_the_zeros_is_no_end() -> None:
+    """Also where the picture is so flat that zeros alone show nothing."""
+    flat = np.full((1000, 1000, 3), 255, np.uint8)
+    flat[:100, :100] = noise(100, 100)
+    whole = saved(flat, "JPEG", optimize=True)
+    assert decode(whole).size == (1000, 1000)
+    assert "a stretch of zeros" in refusal(with_a_hole(whole, len(whole) - 1000, len(whole)) + bytes(50) + b"\r\n")
+
+
+def test_zeros_of_a_progressive_jpeg_are_seen_where_they_can_be() -> None:
+    whole = saved(noise(), "JPEG", progressive=True)
+    scans = [i for i in range(len(whole)) if whole[i : i + 2] == b"\xff\xda"]
+    start = next(i for i in scans if whole[i + 7 : i + 10] == bytes([6, 63, 2]))  # the first of most coefficients
+    assert "a stretch of zeros" in refusal(with_a_hole(whole, start + 500, start + 1000))
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("subsampling", [0, 2])
+@pytest.mark.parametrize("pixels", ["white", "black", "gray", "a patch", "a ramp", "a pattern"])
+def test_a_sound_jpeg_may_hold_zeros(
+    pixels: str, subsampling: int, progressive: bool, optimize: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flat area is a long row of the shortest codes, which are zeros."""
+    monkeypatch.setattr(ImageFile, "MAXBLOCK", 2**22)  # Pillow's own is too small for some of them
+    flat = np.full((1000, 1000, 3), {"black": 0, "gray": 128}.get(pixels, 255), np.uint8)
+    if pixels == "a patch":
+        flat[300:400, 300:400] = noise(100, 100)
+    elif pixels == "a ramp":
+        flat[:] = np.linspace(255, 0, 1000).astype(np.uint8)[:, None]
+    elif pixels == "a pattern":
+        flat[:] = np.tile(noise(8, 8), (125, 125, 1))
+    for quality in (30, 75, 95):
+        options = {"subsampling": subsampling, "progressive": progressive, "optimize": optimize, "quality": quality}
+        assert decode(saved(flat, "JPEG", **options)).size == (1000, 1000)
+
+
+def test_zeros_beside_the_picture_of_a_jpeg_are_none_in_it() -> None:
+    """In a comment, in the preview of an EXIF block, behind the end."""
+    whole = saved(noise(), "JPEG", comment=bytes(200), exif=b"Exif\0\0MM\0*\0\0\0\x08" + bytes(200))
+    assert bytes(200) in whole
+    assert decode(whole + bytes(200)).size == (300, 200)
+
+
+@needs_avif
+@pytest.mark.parametrize("options", [{}, {"save_all": True, "append_images": [Image.fromarray(255 - noise())]}])
+@pytest.mark.parametrize("left", [0.5, 0.99])
+def test_an_avif_whose_end_is_zeros_is_refused(left: float, options: dict[str, Any]) -> None:
+    whole = saved(noise(), "AVIF", speed=10, **options)
+    assert decode(whole).size == (300, 200)
+    assert decode(whole + bytes(200)).size == (300, 200)
+    assert "a stretch of zeros" in refusal(with_a_hole(whole, int(left * len(whole)), len(whole)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        pytest.param("AVIF", {}, marks=needs_avif),
+        pytest.param("AVIF", {"quality": 100}, marks=needs_avif),
+        ("WEBP", {}),
+        ("WEBP", {"lossless": True, "method": 0}),  # one ends in 86,548 zeros, so they show nothing there
+    ],
+)
+def test_sound_files_of_flat_pictures_are_whole(kind: str, options: dict[str, Any]) -> None:
+    flat = np.full((1000, 1000, 3), 255, np.uint8)
+    flat[300:400, 300:400] = noise(100, 100)
+    for pixels in (flat, flat * 0):
+        assert decode(saved(pixels, kind, **options)).size == (1000, 1000)
 
 
 # ---- value ranges

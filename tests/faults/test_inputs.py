@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import math
 import pickle
 import sys
@@ -16,13 +15,13 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from tta_bench.backbones._weight_files import Weights, read_weights
 from tta_bench.backbones.tiny import WEIGHTS, Tiny
 from tta_bench.datasets._archives import Archive, unpack
 from tta_bench.errors import BadData
+from tta_bench.prompts.files import read_coop, read_maple
 from tta_bench.system.fetching import DownloadFailed
 from tta_bench.system.progress import Silent
 
@@ -77,22 +76,6 @@ def test_what_is_no_weights_file_at_all(content: bytes, tmp_path: Path) -> None:
     one_line(caught.value)
 
 
-@pytest.mark.parametrize("zeros", ["all", "matrices"])
-def test_weights_that_are_all_zero_are_pointed_out(
-    zeros: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    weights = read_weights(WEIGHTS)
-    Tiny.load("cpu")
-    assert not caplog.records
-    file = tmp_path / "zeros.safetensors"
-    save_file({n: t * 0 if zeros == "all" or t.dim() > 1 else t for n, t in weights.items()}, file)
-    with caplog.at_level(logging.WARNING):
-        Tiny.load("cpu", file)
-    (record,) = caplog.records
-    assert "zeros.safetensors" in record.getMessage()
-    assert "zero" in record.getMessage()
-
-
 def matrices(change: Callable[[Tensor], Tensor]) -> Callable[[Weights], Weights]:
     return lambda weights: {name: change(t) if t.dim() == 2 else t for name, t in weights.items()}
 
@@ -143,6 +126,32 @@ def test_weights_that_no_features_can_come_of_are_refused(what: str, tmp_path: P
 def test_weights_of_any_floating_point_type_are_taken(dtype: torch.dtype, tmp_path: Path) -> None:
     torch.save({n: t.to(dtype) if t.dim() > 1 else t for n, t in read_weights(WEIGHTS).items()}, tmp_path / "w.pt")
     assert Tiny.load("cpu", tmp_path / "w.pt").logit_scale == Tiny.load("cpu").logit_scale
+
+
+# ---- learned prompts
+
+SPECIAL: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "sparse": (lambda t: t.to_sparse(), r"is not a dense one \(sparse_coo\)"),
+    "sparse rows": (lambda t: t.to_sparse_csr(), r"is not a dense one \(sparse_csr\)"),
+    "without values": (lambda t: t.to("meta"), "is a meta tensor"),
+    "quantised": (quantised, "is quantised"),
+    "400 GB in 1 kB": (lambda t: t[:1, :1].clone().expand(10**6, 10**5), "repeats numbers instead of holding them"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # torch's, on making them
+@pytest.mark.parametrize("name", ["ctx", "token_prefix"])
+@pytest.mark.parametrize("what", SPECIAL)
+def test_learned_prompts_of_special_tensors_are_refused_in_our_own_words(what: str, name: str, tmp_path: Path) -> None:
+    change, complaint = SPECIAL[what]
+    prompts = {"ctx": torch.randn(2, 4), "proj.weight": torch.randn(4, 4), "proj.bias": torch.randn(4)}
+    prompts[name] = change(torch.randn(2, 4))
+    for read, prefix in ((read_coop, ""), (read_maple, "prompt_learner.")):
+        file = tmp_path / "prompts.pth"
+        torch.save({"state_dict": {prefix + key: value for key, value in prompts.items()}}, file)
+        with pytest.raises(BadData, match=complaint) as caught:
+            read(file)
+        assert one_line(caught.value).startswith(f"{file}: its tensor {name} ")
 
 
 # ---- TorchScript

@@ -127,6 +127,19 @@ def test_annotations_that_stand_in_for_a_lost_class_file_or_hold_no_object_are_w
     assert "1 image without any object, the first is 000002" in empty
 
 
+@pytest.mark.parametrize("class_files", [True, False])
+def test_annotations_that_name_another_image_are_worth_a_line(tmp_path: Path, class_files: bool) -> None:
+    """Somebody may have renamed them, and with them the labels."""
+    place = make_voc(tmp_path / "VOC2007", class_files=class_files)
+    names = {"000001": r"C:\set\000001.JPG", "000002": "000003.jpg", "000003": "000002", "000004": " "}
+    for image_id, named in names.items():
+        file = place / f"Annotations/{image_id}.xml"
+        file.write_text(file.read_text().replace("<size>", f"<filename>{named}</filename><size>"))
+    _, line = VOC2007Test.open(tmp_path).warnings  # the first is the number of images
+    assert "Annotations: 2 annotations with the <filename> of another image" in line
+    assert line.endswith("the first is 000002.xml with '000003.jpg': the labels may be that image's")
+
+
 def test_no_labels_at_all(tmp_path: Path) -> None:
     make_voc(tmp_path / "VOC2007", annotations=False, class_files=False)
     with pytest.raises(BadData, match=r"neither .*aeroplane_test.txt nor .*Annotations"):

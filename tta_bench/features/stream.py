@@ -66,7 +66,8 @@ def _ids_and_labels(dataset: Dataset) -> tuple[list[str], Labels]:
     if alike is not None:
         raise BadData(
             f"dataset {dataset.name} has two classes of one name, '{visible(alike[0])}' and '{visible(alike[1])}' "
-            "(capitals, spaces and underscores make no difference to a prompt): rename one, or merge them"
+            "(capitals, spaces, underscores, invisible characters and ways to write an accent make no difference): "
+            "rename one, or merge them"
         )
     ids: list[str] = []
     labels = np.empty((len(dataset), len(names)), dtype=np.int8)  # filled with copies: a dataset may use one buffer

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tta_bench.errors import BadData
+from tta_bench.pixels.cut_short import SHOW_A_CUT, is_cut_short
 
 MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
 LIMIT = "TTABENCH_MAX_PIXELS"
@@ -22,7 +23,6 @@ RUN_A_PROGRAM = ("EPS", "WMF")  # formats that Pillow hands to another program, 
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
 BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags of a TIFF
 WHITE_IS_ZERO, SIGNED = 0, 2  # values of the latter two
-JPEGS, JPEG_SCAN, JPEG_END = ("JPEG", "MPO"), b"\xff\xda", b"\xff\xd9"
 OTHERWISE = "save it with 8 or 16 bits"
 
 
@@ -36,8 +36,8 @@ def decode(source: Path | bytes) -> Image.Image:
             if why := _misread(image):
                 raise BadData(f"{why}, which would be read as something else: save it with 8 bits")
             image.load()
-            if image.format in JPEGS and _is_cut_short(source):
-                raise BadData("it ends in zeros and has no end, as a copy that was cut short: get it again")
+            if image.format in SHOW_A_CUT and is_cut_short(_content(source), image.format):
+                raise BadData("it holds a stretch of zeros, as a copy that was cut short: get it again")
             return to_rgb(_upright(image), wide=image.format not in GRAY_16)
     except FileNotFoundError:
         reason = "no such file"
@@ -71,10 +71,8 @@ def _misread(image: Image.Image) -> str:
     return "gray in which 0 is white" if image.mode.startswith("I") and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else ""
 
 
-def _is_cut_short(source: Path | bytes) -> bool:
-    """Whether a JPEG was given its length and never its end. Its decoder goes on with the zeros and says nothing."""
-    content = source if isinstance(source, bytes) else source.read_bytes()
-    return content.endswith(bytes(16)) and content.rfind(JPEG_END) < content.rfind(JPEG_SCAN)
+def _content(source: Path | bytes) -> bytes:
+    return source if isinstance(source, bytes) else source.read_bytes()
 
 
 def _limit() -> int:

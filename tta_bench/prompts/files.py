@@ -21,6 +21,7 @@ from torch import Tensor
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import BackboneExtras
 from tta_bench.system.files import file_digest, parse_json, read_utf8
+from tta_bench.system.tensors import refuse_special
 from tta_bench.system.text import is_text, plain_name
 
 log = logging.getLogger(__name__)
@@ -172,9 +173,16 @@ def _tensor(weights: Mapping[str, Any], name: str, file: Path, kind: str) -> Ten
     if not isinstance(weights.get(name), Tensor):
         raise BadData(f"{file}: not a {kind} checkpoint: its state_dict has no '{name}'")
     tensor: Tensor = weights[name].detach()
+    _refuse_unusable(tensor, f"{file}: its tensor {name}")
     if not tensor.is_floating_point() or not tensor.numel():
         raise BadData(f"{file}: '{name}' must hold finite numbers, and at least one")
     return _finite(tensor.float(), name, file)
+
+
+def _refuse_unusable(tensor: Tensor, what: str) -> None:
+    refuse_special(tensor, what)
+    if tensor.nbytes > tensor.untyped_storage().nbytes():  # a small file could ask for any amount of memory
+        raise BadData(f"{what} repeats numbers instead of holding them (expand): save its clone()")
 
 
 def _finite(tensor: Tensor, name: str, file: Path) -> Tensor:
@@ -186,7 +194,10 @@ def _finite(tensor: Tensor, name: str, file: Path) -> Tensor:
 
 def _start(weights: Mapping[str, Any], name: str, file: Path) -> Tensor | None:
     prefix = weights.get(name)
-    if not isinstance(prefix, Tensor) or prefix.dim() != 3 or not prefix.numel():
+    if not isinstance(prefix, Tensor):
+        return None
+    _refuse_unusable(prefix, f"{file}: its tensor {name}")
+    if prefix.dim() != 3 or not prefix.numel():
         return None
     return _finite(prefix[0, 0].float(), name, file)
 

@@ -1,4 +1,4 @@
-"""Arrays in a safetensors file, read only if they are what was written."""
+"""Arrays in a safetensors file, read only if they are what was written; tensors of other files. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tta_bench.system.files import file_digest
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
 
 def read_tensors(file: Path, written: str | None) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
@@ -25,3 +26,17 @@ def read_tensors(file: Path, written: str | None) -> tuple[dict[str, np.ndarray[
         raise
     except Exception as error:  # safetensors raises its own type, which is not exported
         raise BadData(f"{file}: can't be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def refuse_special(tensor: Tensor, what: str) -> None:
+    """Of what torch calls a tensor, only plain ones hold numbers that can be copied."""
+    layout = str(tensor.layout).removeprefix("torch.")
+    if tensor.is_quantized:
+        kind = "is quantised"
+    elif tensor.is_meta:
+        kind = "is a meta tensor, which has a shape and no values"
+    elif layout != "strided" or tensor.is_nested:
+        kind = f"is not a dense one ({'nested' if tensor.is_nested else layout})"
+    else:
+        return
+    raise BadData(f"{what} {kind}: save the state_dict() of the floating-point model, its tensors dense")

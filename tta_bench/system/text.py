@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 
@@ -37,17 +38,23 @@ def plain_name(name: str) -> str:
 
 
 def first_alike(names: Sequence[str]) -> tuple[str, str] | None:
-    """The first two classes that a prompt can't tell apart; None if there are none.
+    """The first two classes that a prompt, or whoever reads it, can't tell apart; None if there are none.
 
     >>> first_alike(["dog", "cat", "Dog"])
     ('dog', 'Dog')
     """
     seen: dict[str, str] = {}
     for name in names:
-        if plain_name(name) in seen:
-            return seen[plain_name(name)], name
-        seen[plain_name(name)] = name
+        shown = plain_name(_one_spelling(name))
+        if shown in seen:
+            return seen[shown], name
+        seen[shown] = name
     return None
+
+
+def _one_spelling(text: str) -> str:
+    """Unicode writes an accent as one character or as two, has ligatures, and characters that nobody sees (Cf)."""
+    return unicodedata.normalize("NFKC", "".join(c for c in text if unicodedata.category(c) != "Cf"))
 
 
 def counted(count: int, thing: str) -> str:
