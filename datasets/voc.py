@@ -242,7 +242,7 @@ def _disagreement(flags: Labels, annotations: Path, ids: Sequence[str], read: Ma
     if not differing:
         return []
     return [
-        f"{annotations.parent}: {len(differing):,} images are labelled differently in Annotations and in "
+        f"{annotations.parent.name}: {counted(len(differing), 'image')} labelled differently in Annotations and in "
         f"ImageSets/Main, the first is {differing[0]}; ImageSets/Main is used"
     ]
 

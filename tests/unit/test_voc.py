@@ -110,7 +110,7 @@ def test_sources_that_disagree_are_reported_and_the_class_files_win(root: Path) 
     assert len(before.warnings) == 1  # the number of images
     (root / "VOCdevkit/VOC2007/Annotations/000002.xml").write_text(voc_annotation([("sofa", False)]))
     after = VOC2007Test.open(root)
-    assert "1 images are labelled differently" in after.warnings[1]
+    assert "1 image labelled differently" in after.warnings[1]
     assert "000002" in after.warnings[1]
     assert np.array_equal(before.labels, after.labels)
 
