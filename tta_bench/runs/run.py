@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,7 @@ from tta_bench.runs.identity import identities_of
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.replay import Adaptation, Checkpoints, adapt, adapting_threads, columns, finished
 from tta_bench.runs.spec import RunSpec
+from tta_bench.runs.watched_instances import InstanceWatch
 from tta_bench.system import provenance
 from tta_bench.system.code import Origin, origin_of
 from tta_bench.system.described import forget_caches, own_packages
@@ -69,6 +70,7 @@ class Run:
     notes: list[str] = field(default_factory=list, init=False)  # what makes the numbers suspect
 
     def __post_init__(self) -> None:
+        self._watch: InstanceWatch  # while a method is in hand
         self.stream = Stream.of(self.source.dataset, self.spec.order, self.spec.seed, self.spec.limit)
 
     @property
@@ -102,9 +104,7 @@ class Run:
             self.method.log_to(folder)
         before = self._probe()
         checkpoints = Checkpoints(checkpoint, checkpoint_seconds, self._writer(), proven=not self.origin.built_in)
-        if self._in_callers_process:
-            forget_caches([type(self.method), vars(self.method)], own_packages(type(self.method).__module__))
-        with global_rngs.seeded(task.rng.get_state()) if self._in_callers_process else nullcontext():
+        with self._in_hand(task) if self._in_callers_process else nullcontext():
             adaptation = adapt(self.method, task, self.stream, observe, checkpoints, reporter, self.spec.ties)
             weight = cost.weigh(self.method)
             self.notes += self._suspicions(task, adaptation, weight)
@@ -119,6 +119,13 @@ class Run:
             reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
         return record
+
+    @contextmanager
+    def _in_hand(self, task: Task) -> Iterator[None]:
+        """While an instance has the caller's process: what it may find there is as in a new one, and it is watched."""
+        forget_caches([type(self.method), vars(self.method)], own_packages(type(self.method).__module__))
+        with global_rngs.seeded(task.rng.get_state()), InstanceWatch(self.method) as self._watch:
+            yield
 
     @property
     def _in_callers_process(self) -> bool:
@@ -307,7 +314,9 @@ class Run:
 
     def _unknown_code(self) -> list[str]:
         method = self.method
-        return alarms.unknown(method.unknown_code, method.reached()) if isinstance(method, GuestMethod) else []
+        if isinstance(method, GuestMethod):
+            return alarms.unknown(method.unknown_code, method.reached())
+        return alarms.unknown([], self._watch.reached()) if self._in_callers_process else []
 
     def _unlike_published(self, value: float) -> list[str]:
         """Of zero-shot CLIP on a complete dataset with trained weights: with anything else there is nothing to say."""

@@ -1,29 +1,29 @@
-"""What a guest's process reaches for outside of what it is handed: files, connections, programs, the environment.
+"""What a method's code reaches for outside of what it is handed: files, connections, programs, the environment.
 
 Python's audit events tell it, and a hook can't be taken away again. They see what goes through Python: a library in C
 that opens a file itself is not seen, and neither is what lies in the Python installation. There is no such event for
-the environment's variables; those count that the plugin's own code asks for.
+the environment's variables; those count that the method's own code asks for. A guest's process is the plugin's from
+the beginning; what an instance does in its caller's process is told apart in watched_instances.py.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
-import tta_bench
 from tta_bench.system import distributions, loading
 from tta_bench.system.described import LIBRARIES, is_outside, package_of
 
 ASKING = ("get", "getenv", "__contains__", "__getitem__")  # of the standard library, before os.environ itself
-FILES = ("open", "sqlite3.connect")
+FILES = ("open", "sqlite3.connect", "ctypes.dlopen")
 OTHERS = ("socket.connect", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
 METADATA = (".egg-info", ".dist-info")  # of what is installed: entry points are looked up there
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr")  # libraries look there for processors, time zones, locales
-PACKAGE = Path(tta_bench.__file__).parent
-OURS = [folder.resolve() for folder in (PACKAGE, *(PACKAGE / room for room in ("methods", "datasets", "backbones")))]
 LABELS = "tta_bench.datasets."  # modules that know them
 
 
@@ -36,26 +36,16 @@ class Reached(NamedTuple):
     datasets: list[str]  # of ours, imported
 
 
-class Watch:
-    """Of this process, from now on. Everything is kept in its order, each once."""
+class Seen:
+    """What was reached for. Everything is kept in its order, each once."""
 
     def __init__(self) -> None:
         self._files: dict[Path, None] = {}
         self._others: dict[str, None] = {}
         self._variables: dict[str, None] = {}
         self._datasets: dict[str, None] = {}
-        sys.addaudithook(self._note)
-        self._watch_environment()
 
-    def reached(self, allowed: Collection[str]) -> Reached:
-        """So far; files that are allowed left out."""
-        code = _own_code() | {Path(name).resolve() for name in allowed}
-        files = [file for file in list(self._files) if not _known(file, code)]
-        unknown = [file for file in files if _library_of(file) is None]
-        shown, unseen = ([*map(str, those), *self._others] for those in (files, unknown))
-        return Reached(shown, unseen, list(self._variables), list(self._datasets))
-
-    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in FILES and isinstance(arguments[0], str | bytes | os.PathLike):
             file = Path(os.fsdecode(arguments[0]))
             if file.exists():  # importing asks for many that are not there
@@ -65,24 +55,65 @@ class Watch:
         elif event == "import" and str(arguments[0]).startswith(LABELS):
             self._datasets[str(arguments[0])] = None
 
-    def _watch_environment(self) -> None:
-        kind, variables = type(os.environ), self._variables
-        answer = kind.__getitem__
+    def note_variable(self, name: str) -> None:
+        self._variables[name] = None
 
-        def noting(environment: Any, name: str) -> str:
-            frame = sys._getframe(1)
-            while frame.f_back is not None and frame.f_code.co_name in ASKING:
-                frame = frame.f_back  # whoever says `get` or `in`
-            if isinstance(name, str) and loading.is_outside_file(frame.f_code.co_filename):
-                variables[name] = None
-            return answer(environment, name)
+    def all_but(self, known: Collection[Path]) -> Reached:
+        """What was reached for, files that are known left out."""
+        files = [file for file in list(self._files) if not _known(file, known)]
+        unknown = [file for file in files if _library_of(file) is None]
+        shown, unseen = ([*map(str, those), *self._others] for those in (files, unknown))
+        return Reached(shown, unseen, list(self._variables), list(self._datasets))
 
-        kind.__getitem__ = noting  # type: ignore[method-assign]
+
+class Watch(Seen):
+    """Of this process, from now on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sys.addaudithook(self.note)
+        watch_environment(lambda name, asker: self.note_variable(name) if is_own(asker) else None)
+
+    def reached(self, allowed: Collection[str]) -> Reached:
+        """So far; files that are allowed left out."""
+        return self.all_but(own_code() | loading.files() | {Path(name).resolve() for name in allowed})
+
+
+def watch_environment(note: Callable[[str, FrameType], None]) -> Callable[[], None]:
+    """Has every variable noted that is asked for, with who asks. Returns what ends that."""
+    kind: Any = type(os.environ)
+    answer = kind.__getitem__
+
+    def noting(environment: Any, name: Any) -> Any:
+        asker = sys._getframe(1)
+        while asker.f_back is not None and asker.f_code.co_name in ASKING and not is_own(asker):
+            asker = asker.f_back  # whoever says `get` or `in`
+        if isinstance(name, str | bytes):
+            note(os.fsdecode(name), asker)
+        return answer(environment, name)
+
+    def end() -> None:
+        if kind.__getitem__ is noting:  # and not something that was put there meanwhile
+            kind.__getitem__ = answer
+
+    kind.__getitem__ = noting
+    return end
+
+
+def is_own(frame: FrameType, packages: Collection[str] = ()) -> bool:
+    """Whether a frame is of somebody's own code: a file that is neither ours nor a library's, a notebook's cell, or
+    what is installed with a plugin."""
+    file, module = frame.f_code.co_filename, frame.f_globals.get("__name__")
+    outside = is_outside(module) and not file.startswith("<frozen") if file.startswith("<") else _is_outside_file(file)
+    return outside or package_of(module) in distributions.offering() or package_of(module) in packages
+
+
+_is_outside_file = functools.lru_cache(maxsize=4096)(loading.is_outside_file)  # asked for every frame
 
 
 def _known(file: Path, code: Collection[Path]) -> bool:
     """Code that was imported is part of a method's identity, and so are files that it declares."""
-    if any(file.is_relative_to(folder) for folder in (*SYSTEM, *map(str, OURS))):
+    if any(file.is_relative_to(folder) for folder in (*SYSTEM, *map(str, loading.OURS))):
         return True
     library = _library_of(file)
     if library is not None and file.relative_to(library).parts[0] not in distributions.offering():
@@ -92,7 +123,7 @@ def _known(file: Path, code: Collection[Path]) -> bool:
     return file in code or file.parent.suffix in METADATA
 
 
-def _own_code() -> set[Path]:
+def own_code() -> set[Path]:
     """Files of the modules that are neither ours nor a library's."""
     offering = distributions.offering()
     modules = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]

@@ -16,7 +16,6 @@ from typing import Any
 from tta_bench.errors import PluginError, Raised, TTABenchError
 from tta_bench.system import distributions
 from tta_bench.system.described import (
-    LIBRARIES,
     PLAIN,
     array_in_words,
     attributes_of,
@@ -25,6 +24,7 @@ from tta_bench.system.described import (
     package_of,
 )
 from tta_bench.system.files import digest
+from tta_bench.system.loading import is_outside_file
 from tta_bench.system.sources import OURS, built_in_source
 
 BUILT_IN = "ttabench"
@@ -89,14 +89,11 @@ def told(recipe: object) -> str:
 
 def author_line(error: BaseException) -> str:
     """The innermost line of an error in a file of a user's own: "my_dataset.py, line 17"; "" if it never was there."""
-    package = Path(__file__).parent.parent
-    ours = [(package / folder).resolve() for folder in (".", "methods", "datasets", "backbones")]  # maybe links
     installed = distributions.offering()
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = Path(frame.f_code.co_filename).resolve()
-        outside = not any(file.is_relative_to(folder) for folder in [*ours, *map(Path, LIBRARIES)])
-        if outside or str(frame.f_globals.get("__name__")).partition(".")[0] in installed:
+        if is_outside_file(str(file)) or str(frame.f_globals.get("__name__")).partition(".")[0] in installed:
             place = f"{file.name}, line {line}"
     return place
 

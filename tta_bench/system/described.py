@@ -27,7 +27,7 @@ from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
-from tta_bench.system import distributions
+from tta_bench.system import compiled, distributions
 from tta_bench.system.sources import absolute, built_in_source, counts
 
 # An environment may see the packages of another one (--system-site-packages, a user's own): libraries as well.
@@ -149,9 +149,17 @@ class Description:
 
     def _built_in_function(self, value: BuiltinFunctionType, above: Above) -> Any:
         module = getattr(value, "__module__", None)
-        name = f"{module}.{value.__qualname__}{_installed(module)}"
+        code = self._compiled(module)
+        name = f"{module}.{value.__qualname__}{_installed(module)}{code}"
         bound = value.__self__
-        return name if bound is None or isinstance(bound, ModuleType | type) else [name, self.of(bound, above)]
+        nothing_more = bound is None or isinstance(bound, ModuleType | type)
+        nothing_more = nothing_more or (bool(code) and type(bound).__name__ == "PyCapsule")  # an address in that code
+        return name if nothing_more else [name, self.of(bound, above)]
+
+    def _compiled(self, module: object) -> str:
+        """What else counts of whatever an extension of somebody's own holds: its bytes."""
+        found = compiled.content(sys.modules.get(str(module))) if self.looks_into(module) else ""
+        return f" {found}" if found else ""
 
     def _function(self, function: FunctionType, above: Above) -> Any:
         cells = [list(_content(cell)) for cell in function.__closure__ or ()]
@@ -178,13 +186,14 @@ class Description:
             for name, member in vars(cls).items()
             if not name.startswith("_abc") and name not in WRITTEN_BY_PYTHON
         }
-        return ["class", cls.__qualname__, members, [self.of(kind, above) for kind in (*cls.__bases__, type(cls))]]
+        kind = f"class{self._compiled(cls.__module__)}"
+        return [kind, cls.__qualname__, members, [self.of(other, above) for other in (*cls.__bases__, type(cls))]]
 
     def _module(self, module: ModuleType, above: Above) -> Any:
         if not self.looks_into(module.__name__):
             return f"{module.__name__}{_installed(module.__name__)}"
         live = {name: value for name, value in sorted(vars(module).items()) if not name.startswith("__")}
-        return ["module", self.of(live, above)]
+        return [f"module{self._compiled(module.__name__)}", self.of(live, above)]
 
     def thing(self, value: Any, above: Above) -> Any:
         if isinstance(value, io.BytesIO | io.StringIO):  # data that looks like a file
@@ -207,7 +216,8 @@ class Description:
             inside = _inside(value, attributes)
         except Exception:  # whoever can't be copied may raise anything
             inside = None if attributes else f"like nothing else: {secrets.token_hex(8)}"
-        return [self.of(type(value), above), self.of(attributes, above), self.of(inside, above)]
+        code = self._compiled(getattr(value, "__module__", None)) if callable(value) else ""  # a function of Cython's
+        return [self.of(type(value), above), self.of(attributes, above), self.of(inside, above), *filter(None, [code])]
 
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ Python runs a cached file of byte code if the source has the same size and the s
 unnoticed. So a plugin's module, and every module that it brings along, is compiled from the bytes that were hashed.
 What it imports only later, within a function, is read and hashed with it and kept until then: an edit in between
 changes neither. Names that are put together while it runs can't be seen, and don't count: `unhashed` finds them after.
+An extension counts by its bytes, and is refused if it is rebuilt before it is imported: there is no source to keep.
 """
 
 from __future__ import annotations
@@ -13,24 +14,18 @@ import importlib.util
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-from tta_bench.system import distributions
+from tta_bench.system import compiled, distributions
 from tta_bench.system.described import LIBRARIES, described, is_outside, own_packages, package_of
 from tta_bench.system.files import digest
-from tta_bench.system.sources import built_in_source, counts, imported
+from tta_bench.system.sources import Source, built_in_source, counts
 
-
-class Source(NamedTuple):
-    """A module's file, links followed, and what was in it when it was read."""
-
-    file: Path
-    content: bytes
-
-
+PACKAGE = Path(__file__).parent.parent
+OURS = [(PACKAGE / room).resolve() for room in (".", "methods", "datasets", "backbones")]  # links in a checkout
 NOTEBOOK = ""  # in place of a plugin's name
 _loaded: dict[str, Source] = {}  # module -> what was executed
 _hashed: set[str] = set()  # modules that some digest knows
@@ -53,6 +48,21 @@ class FreshLoader(SourceFileLoader):
         return code
 
 
+class FreshExtension(ExtensionFileLoader):
+    """Remembers what was in the file that Python loads."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        file, kept = Path(self.path).resolve(), _kept.get(self.name)
+        if kept is not None and kept[1].file == file and kept[1] != Source.read(file):
+            raise ImportError(f"{file.name} was rebuilt after its digest was taken for the run: run it again")
+        _kept.pop(self.name, None)
+        return super().create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        _loaded[self.name] = Source(Path(self.path).resolve(), compiled.content(module).encode())
+        super().exec_module(module)
+
+
 class _Finder:
     """Finds what Python finds, and loads it freshly if it belongs to the plugin."""
 
@@ -62,11 +72,8 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        spec = _source_spec(name, path)
-        if spec is not None and (name.partition(".")[0] in self.packages or is_outside_file(str(spec.origin))):
-            spec.loader = FreshLoader(name, str(spec.origin))
-            return spec
-        return None
+        spec = _file_spec(name, path)
+        return spec if spec is not None and _is_plugins(name, str(spec.origin), self.packages) else None
 
 
 class _KeptFinder:
@@ -75,24 +82,35 @@ class _KeptFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        spec = _source_spec(name, path) if name in _kept else None
-        if spec is None or Path(str(spec.origin)).resolve() != _kept[name][1].file:
-            return None
-        spec.loader = FreshLoader(name, str(spec.origin))
-        return spec
+        spec = _file_spec(name, path) if name in _kept else None
+        return spec if spec is not None and Path(str(spec.origin)).resolve() == _kept[name][1].file else None
 
 
 _kept_finder: Any = _KeptFinder()
 
 
-def _source_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+def _file_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Of a module of source or an extension, to be loaded freshly."""
     spec = PathFinder.find_spec(name, path)
-    return spec if spec is not None and spec.origin and type(spec.loader) is SourceFileLoader else None
+    if spec is None or not _has_file(spec):
+        return None
+    fresh = FreshLoader if type(spec.loader) is SourceFileLoader else FreshExtension
+    spec.loader = fresh(name, str(spec.origin))
+    return spec
+
+
+def _has_file(spec: ModuleSpec) -> bool:
+    return bool(spec.origin) and type(spec.loader) in (SourceFileLoader, ExtensionFileLoader)
+
+
+def _is_plugins(name: str, file: str, packages: Collection[str]) -> bool:
+    """An extension among the libraries counts with all that is installed with it."""
+    return is_outside_file(file) or (package_of(name) in packages and not compiled.is_compiled(file))
 
 
 def is_outside_file(file: str) -> bool:
-    path, ours = Path(file).resolve(), Path(__file__).resolve().parent.parent
-    return not any(path.is_relative_to(folder) for folder in [ours, *map(Path, LIBRARIES)])
+    path = Path(file).resolve()
+    return not any(path.is_relative_to(folder) for folder in [*OURS, *map(Path, LIBRARIES)])
 
 
 @contextmanager
@@ -160,7 +178,7 @@ def _of_another(plugin: str, before: _Before) -> str:
     found, todo = {plugin}, [(plugin, _loaded[plugin])]
     while todo:
         name, source = todo.pop()
-        for used in sorted(imported(source.content, name, source.file.name == "__init__.py") - found):
+        for used in sorted(source.imports(name) - found):
             found.add(used)
             own, other = _file_of(used, beside, folders), before.file(used, plugin)
             if own is None or not is_outside_file(str(own)):
@@ -168,14 +186,14 @@ def _of_another(plugin: str, before: _Before) -> str:
             if other not in (None, own):
                 return f"its helper {used} is {own}, but {other} has that name in this process: rename one"
             with suppress(OSError):
-                todo.append((used, Source(own, own.read_bytes())))
+                todo.append((used, Source.read(own)))
     return ""
 
 
 def source_digest(module: str) -> str:
     """Of what was executed for a module: its own bytes, what it brings along or uses of ours, and all that is installed
     with it or that it rests on."""
-    if module not in _loaded:  # somebody else has imported it before, or it is an extension
+    if module not in _loaded:  # somebody else has imported it before
         return digest([_live_digest(module), distributions.content(package_of(module))])
     own = digest(_loaded[module].content)
     helpers = dict(sorted(_helpers(module)))
@@ -186,6 +204,11 @@ def source_digest(module: str) -> str:
 def loaded() -> Collection[str]:
     """The modules of outsiders that were compiled here: plugins and what they brought along."""
     return _loaded.keys()
+
+
+def files() -> set[Path]:
+    """What the modules that were compiled here, or will be, were read from."""
+    return {source.file for source in [*_loaded.values(), *(source for _, source in _kept.values())]}
 
 
 def unhashed(before: Collection[str]) -> list[str]:
@@ -211,10 +234,12 @@ def import_digest(module: str) -> str:
 
 
 def _live_digest(module: str) -> str:
-    """Of its own functions and classes, and of its variables."""
+    """Of its own functions and classes, and of its variables; of an extension also by its bytes."""
     live = {name: value for name, value in vars(sys.modules[module]).items() if not name.startswith("__")}
     own = {name: value for name, value in live.items() if _is_own(value, module)}
-    return digest({name: described(value, own_packages(module)) for name, value in own.items()})
+    words = {name: described(value, own_packages(module)) for name, value in own.items()}
+    executed = compiled.content(sys.modules[module])
+    return digest([words, executed] if executed else words)
 
 
 def _is_own(value: object, module: str) -> bool:
@@ -231,7 +256,7 @@ def _helpers(plugin: str) -> Iterator[tuple[str, str]]:
     found, todo = {plugin}, [(plugin, _loaded[plugin])]
     while todo:
         name, source = todo.pop()
-        for used in imported(source.content, name, source.file.name == "__init__.py") - found:
+        for used in source.imports(name) - found:
             found.add(used)
             if counts(used):
                 yield used, built_in_source(used)
@@ -254,10 +279,10 @@ def _outsider(name: str, plugin: str, beside: str, packages: frozenset[str]) -> 
     if name in _kept:
         return _kept[name][1]
     file = _file_of(name, beside)
-    if file is None or not (name.partition(".")[0] in packages or is_outside_file(str(file))):
+    if file is None or not _is_plugins(name, str(file), packages):
         return None
     try:
-        source = Source(file, file.read_bytes())
+        source = Source.read(file)
     except OSError:
         return None
     _kept[name] = (plugin, source)
@@ -267,7 +292,7 @@ def _outsider(name: str, plugin: str, beside: str, packages: frozenset[str]) -> 
 
 
 def _file_of(module: str, beside: str, folders: Sequence[str] | None = None) -> Path | None:
-    """Where Python would find a module's source, or would once the plugin's folder is on its path; nothing is run.
+    """Where Python would find a module's file, or would once the plugin's folder is on its path; nothing is run.
     `folders` stand for that path."""
     path: Sequence[str] | None = None
     parts = module.split(".")
@@ -282,7 +307,7 @@ def _file_of(module: str, beside: str, folders: Sequence[str] | None = None) -> 
         if path is None and depth < len(parts):
             return None  # what is in a module is no module
     assert spec is not None
-    return Path(spec.origin).resolve() if spec.origin and type(spec.loader) is SourceFileLoader else None
+    return Path(str(spec.origin)).resolve() if _has_file(spec) else None
 
 
 def _found_elsewhere(package: str) -> ModuleSpec | None:

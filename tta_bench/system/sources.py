@@ -13,8 +13,10 @@ import token
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from tta_bench.system.files import digest
+from tta_bench.system.compiled import is_compiled
+from tta_bench.system.files import digest, file_digest
 
 PACKAGE = Path(__file__).resolve().parent.parent
 OURS = "tta_bench"
@@ -123,6 +125,23 @@ def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> 
 
 
 # ------------------------------------------------------------------------------------------------------------ imports
+
+
+class Source(NamedTuple):
+    """A module's file, links followed, and what was in it when it was read."""
+
+    file: Path
+    content: bytes  # of an extension its digest: it may be large, and Python loads the file itself
+
+    @classmethod
+    def read(cls, file: Path) -> Source:
+        return cls(file, file_digest(file).encode() if is_compiled(file) else file.read_bytes())
+
+    def imports(self, module: str) -> set[str]:
+        """What it imports as that module; what an extension does can't be seen."""
+        if is_compiled(self.file):
+            return set()
+        return imported(self.content, module, self.file.name == "__init__.py")
 
 
 def imported(content: bytes, module: str, is_package: bool) -> set[str]:

@@ -1,0 +1,264 @@
+"""What an instance reads in the caller's process, and no identity knows, is named in its record; nobody else's is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from torch import Tensor
+
+import tta_bench
+from tests.conftest import TOY
+from tests.faults.compiled_code import build, needs_a_compiler
+from tta_bench.errors import PluginError
+from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.methods.clip import CLIP
+from tta_bench.plugins import Registry
+from tta_bench.runs import watched_instances
+from tta_bench.system.files import file_digest
+
+
+@dataclass
+class Reading(Method):
+    """Does something at some moment of a run."""
+
+    name: ClassVar[str] = "reading"
+    file: str = ""
+    moment: str = "step"
+    act: ClassVar[Callable[[Reading], object]]
+
+    def at(self, moment: str) -> None:
+        if self.moment == moment:
+            type(self).act(self)
+
+    def start(self, task: Task) -> None:
+        self.task = task
+        self.at("start")
+
+    def step(self, x: Observation) -> Tensor:
+        self.at("step")
+        self.report({"index": x.index})
+        return self.task.text @ x.image
+
+    def finish(self, outputs: Tensor) -> Tensor:
+        self.at("finish")
+        return outputs[:, 0]
+
+    def take_report(self) -> dict[str, float]:
+        self.at("report")
+        return super().take_report()
+
+
+def doing(action: Callable[[Reading], object]) -> type[Reading]:
+    return type("Doing", (Reading,), {"act": staticmethod(action), "__module__": __name__})
+
+
+@pytest.fixture
+def bench(home: Path) -> tta_bench.Bench:
+    return tta_bench.Bench(home, registry=Registry([TOY]))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    file = tmp_path / "settings.json"
+    file.write_text("1.0")
+    return file
+
+
+def notes(bench: tta_bench.Bench, method: Method, **more: Any) -> str:
+    return " ".join(tta_bench.run(method, "toy", "toyclip", limit=6, bench=bench, **more).notes)
+
+
+READING = doing(lambda self: Path(self.file).read_text())
+
+
+@pytest.mark.parametrize("moment", ["start", "step", "finish", "report"])
+def test_a_file_is_named(moment: str, bench: tta_bench.Bench, settings: Path) -> None:
+    said = notes(bench, READING(str(settings), moment))
+    assert f"it reached for {settings}, which its identity does not know" in said
+    settings.write_text("2.0")
+    assert notes(bench, READING(str(settings), moment)) == said  # the old number, and what to know about it
+
+
+def test_a_file_that_a_library_opens_for_it_is_named(bench: tta_bench.Bench, tmp_path: Path) -> None:
+    file = tmp_path / "rows.sqlite"
+    sqlite3.connect(file).close()
+    file.touch()
+    assert f"it reached for {file}" in notes(bench, doing(lambda self: sqlite3.connect(self.file))(str(file)))
+
+
+@needs_a_compiler
+def test_a_library_that_ctypes_loads_is_named(bench: tta_bench.Bench, tmp_path: Path) -> None:
+    file = build(tmp_path, "libgain", "1.0")
+    assert f"it reached for {file}" in notes(bench, doing(lambda self: ctypes.CDLL(self.file))(str(file)))
+
+
+ASKED = {
+    "get": lambda self: os.environ.get("MY_SIGN"),
+    "getenv": lambda self: os.getenv("MY_SIGN"),
+    "in": lambda self: "MY_SIGN" in os.environ,
+    "[]": lambda self: os.environ["MY_SIGN"],
+    "as bytes": lambda self: os.environb.get(b"MY_SIGN"),
+}
+
+
+@pytest.mark.parametrize("how", ASKED)
+def test_a_variable_is_named(how: str, bench: tta_bench.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SIGN", "1")
+    said = notes(bench, doing(ASKED[how])())
+    assert "it asked the environment for MY_SIGN, which its identity does not know" in said
+
+
+def test_a_function_of_its_own_called_get_is_no_library(bench: tta_bench.Bench) -> None:
+    def get() -> str | None:
+        return os.environ.get("MY_SIGN")
+
+    assert "MY_SIGN" in notes(bench, doing(lambda self: get())())
+
+
+CELL = """
+import json, os
+from dataclasses import dataclass
+from typing import ClassVar
+from tta_bench.interfaces import Method
+
+@dataclass
+class Mine(Method):
+    name: ClassVar[str] = "mine"
+
+    def start(self, task):
+        self.task, self.gain = task, json.load(open(FILE))
+
+    def step(self, x):
+        return self.gain * float(os.environ.get("MY_SIGN", 1)) * (self.task.text @ x.image)
+"""
+
+
+@pytest.mark.parametrize("file", ["<ipython-input-1>", "/tmp/ipykernel_1/2.py", "<string>"])
+def test_a_cell_of_a_notebook_is_somebodys_own(
+    file: str, bench: tta_bench.Bench, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = types.ModuleType("notebook_cell")
+    monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
+    exec(compile(CELL.replace("FILE", repr(str(settings))), file, "exec"), vars(notebook))
+    said = notes(bench, vars(notebook)["Mine"]())
+    assert f"it reached for {settings}" in said
+    assert "it asked the environment for MY_SIGN" in said
+
+
+def test_a_module_that_it_imports_under_a_name_put_together_is_named(
+    bench: tta_bench.Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "put_together.py").write_text("gain = 1\n")
+    try:
+        said = notes(bench, doing(lambda self: __import__("put_" + "together"))())
+    finally:
+        sys.modules.pop("put_together", None)
+    assert f"it reached for {tmp_path}/put_together.py" in said
+
+
+# ----------------------------------------------------------------------------------------------------- what is not said
+
+
+class Declaring(READING):  # type: ignore[misc, valid-type]
+    """Says what it reads."""
+
+    def digests(self) -> Mapping[str, str]:
+        return {"file": file_digest(Path(self.file))}
+
+
+def test_a_file_that_it_declares_is_known(bench: tta_bench.Bench, settings: Path) -> None:
+    assert not notes(bench, Declaring(str(settings)))
+
+
+def test_its_own_code_is_known(bench: tta_bench.Bench) -> None:
+    assert not notes(bench, doing(lambda self: Path(__file__).read_text())())
+
+
+def test_what_it_only_writes_is_no_input(bench: tta_bench.Bench, settings: Path) -> None:
+    def write(self: Reading) -> None:
+        with Path(self.file).open("a") as file:
+            file.write("seen\n")
+
+    assert not notes(bench, doing(write)(str(settings)))
+
+
+def test_what_a_library_asks_the_environment_for_is_its_own_matter(bench: tta_bench.Bench) -> None:
+    assert not notes(bench, doing(lambda self: Path("~/settings").expanduser())())
+
+
+def test_what_others_read_is_not_named(bench: tta_bench.Bench, settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner's own files, a dataset and a backbone of somebody's own, and a method of ours that is subclassed."""
+
+    def reading(cls: Any, name: str) -> None:
+        function = getattr(cls, name)
+
+        def read(*arguments: Any) -> Any:
+            os.environ.get("MY_SIGN")
+            settings.read_text()
+            return function(*arguments)
+
+        monkeypatch.setattr(cls, name, read)
+
+    toys = sys.modules[type(bench.backbone("toyclip")).__module__]
+    reading(toys.Toy, "_image")
+    for name in ("encode_texts", "encode_images", "init_context"):
+        reading(toys.ToyCLIP, name)
+
+    class Asking(CLIP):
+        name: ClassVar[str] = "asking"
+        tunes_prompts: ClassVar[bool] = True
+
+        def step(self, x: Observation) -> Tensor:
+            assert self.task.encode_texts is not None
+            assert self.task.prompts is not None
+            self.task.prompts.init_context("a photo")
+            x.pixels("image")
+            return super().step(x) + self.task.encode_texts(self.task.class_names) @ x.image
+
+    assert not notes(bench, Asking())
+
+
+def test_what_the_caller_reads_is_not_named(bench: tta_bench.Bench, settings: Path) -> None:
+    settings.read_text()
+    os.environ.get("MY_SIGN")
+    assert not notes(bench, doing(lambda self: None)())
+
+
+# ------------------------------------------------------------------------------------------------- the caller's process
+
+
+def test_the_caller_has_one_hook_and_its_environment_back(
+    bench: tta_bench.Bench, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[object] = []
+    monkeypatch.setattr(sys, "addaudithook", added.append)
+    watched_instances._install.cache_clear()
+    before = type(os.environ).__getitem__
+    kinds: list[Any] = []
+    for seed in range(2):
+        look = doing(lambda self: kinds.append(type(os.environ).__getitem__))
+        notes(bench, look(), seed=seed)
+    assert all(kind is not before for kind in kinds)
+    assert type(os.environ).__getitem__ is before
+    with pytest.raises(PluginError):
+        notes(bench, doing(lambda self: 1 / 0)())
+    assert type(os.environ).__getitem__ is before
+    assert not watched_instances._now
+    assert len(added) == 1
+    watched_instances._install.cache_clear()
+
+
+def test_a_hook_that_fails_does_not_reach_the_caller(bench: tta_bench.Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be raised by whatever the method has called."""
+    monkeypatch.setattr(watched_instances, "_asked_by_runner", lambda frame, own: 1 / 0)
+    assert not notes(bench, READING(__file__))
