@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import tta_bench
 from tests.conftest import Invoke, start_process
 from tests.download_fixtures import serve
@@ -37,6 +39,7 @@ def test_a_wrong_digest_is_one_line(toy_pack: Path, invoke: Invoke) -> None:
             assert "Traceback" not in result.err
 
 
+@pytest.mark.slow
 def test_the_hub_is_where_the_environment_says(toy_pack: Path, tmp_path: Path, home: Path) -> None:
     content, commit = toy_pack.read_bytes(), "b" * 40
     with serve() as host:

@@ -109,6 +109,7 @@ def test_a_pack_has_the_learned_prompt_and_no_other(invoke: Invoke, files: Path,
     assert invoke("pack", "verify", pack).code == 0  # the one from before
 
 
+@pytest.mark.slow
 def test_a_caption_file_is_part_of_the_run(invoke: Invoke, files: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.safetensors"
     built = invoke("captions", "build", "--source", str(files / "captions.txt"), "--output", str(corpus))

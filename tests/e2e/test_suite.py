@@ -51,6 +51,7 @@ def suite(tmp_path: Path, invoke: Invoke) -> Invoke:
     return call
 
 
+@pytest.mark.slow
 def test_failures_are_named_remembered_and_tried_again_when_asked(suite: Invoke, home: Path, tmp_path: Path) -> None:
     first = suite()
     assert first.code == 1
@@ -86,6 +87,7 @@ def test_a_suite_of_one_cell_that_fails_is_remembered_as_well(suite: Invoke, tmp
     assert suite("status").out.splitlines()[-1] == "0 done, 1 failed, 0 waiting"
 
 
+@pytest.mark.slow
 def test_an_estimate_comes_from_the_records_at_hand(invoke: Invoke, home: Path, tmp_path: Path) -> None:
     file = tmp_path / "suite.yaml"
     text = "methods: [clip, regions]\ndatasets: scenes:clean\nlimit: 20\nseeds: "

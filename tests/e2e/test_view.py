@@ -90,6 +90,7 @@ def test_a_port_that_is_taken_is_one_line(invoke: Invoke) -> None:
     assert len(done.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_command_says_where_it_is_and_ends_with_an_interrupt(folder: Path, home: Path) -> None:
     (folder / "broken").mkdir()
     (folder / "broken" / "run.json").write_text("{")

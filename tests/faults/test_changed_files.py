@@ -180,6 +180,7 @@ def test_a_suite_knows_that_its_data_lie_elsewhere_now(home: Path, folder: Path,
     assert Ledger(fresh(home)).standing(spec).state is State.WAITING
 
 
+@pytest.mark.slow
 def test_a_suite_averages_no_other_images_orders_or_packs(invoke: Invoke, toy_pack: Path, tmp_path: Path) -> None:
     for place in ("a", "b"):
         (tmp_path / place).mkdir()

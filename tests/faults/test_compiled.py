@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TOY, Invoke
+from tests.conftest import TOY, Invoke, some_slow
 from tests.e2e.test_grid import METHOD
 from tests.faults.compiled_code import build, needs_a_compiler
 from tests.faults.test_fence import TOYS, guest
@@ -52,7 +52,7 @@ def opened(plugin: Path, home: Path) -> Callable[[], RunRecord]:
     return lambda: bench.run(RunSpec("mine", "toy", "toyclip", limit=5)).record
 
 
-@pytest.mark.parametrize("how", IMPORTS)
+@pytest.mark.parametrize("how", some_slow(list(IMPORTS)[:1], list(IMPORTS)[1:]))
 def test_a_rebuilt_extension_beside_a_plugin_is_another_run(how: str, home: Path, tmp_path: Path) -> None:
     plugin, runs = plugin_of(tmp_path, how), []
     for gain in ("1.0", "1.0", "-1.0"):
@@ -98,7 +98,7 @@ print(before, digest(described(step)) == before)
 """
 
 
-@pytest.mark.parametrize("how", IMPORTS)
+@pytest.mark.parametrize("how", some_slow(list(IMPORTS)[:1], list(IMPORTS)[1:]))
 def test_a_rebuilt_extension_of_a_script_is_another_run(how: str, tmp_path: Path) -> None:
     found = []
     first, then = IMPORTS[how]

@@ -358,6 +358,7 @@ def test_guests_end_with_the_runner(tmp_path: Path, sent: signal.Signals) -> Non
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_host_that_was_killed_is_started_again(tmp_path: Path, home: Path) -> None:
     fence = Fence()
     registry = Registry([guest(tmp_path), TOY], ask=fence.offers)

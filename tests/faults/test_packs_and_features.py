@@ -115,7 +115,7 @@ print("missing:", entry.missing(range(64)))
 """
 
 
-@pytest.mark.parametrize("size", some_slow([0, 250_000], [1, 4096]))
+@pytest.mark.parametrize("size", some_slow([250_000], [0, 1, 4096]))
 def test_a_features_file_truncated_under_a_reader(tmp_path: Path, size: int) -> None:
     reader = [sys.executable, "-c", TRUNCATED_READER, str(tmp_path / "store"), str(size)]
     done = subprocess.run(reader, capture_output=True, text=True)

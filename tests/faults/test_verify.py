@@ -98,7 +98,7 @@ def in_this_process(file: Path, bench: Bench) -> RunRecord:
     [
         (LABELS, "scores differ"),
         pytest.param(NEXT_IMAGE, "scores differ", marks=pytest.mark.slow),
-        (MEMORY, "reached for what it was not handed"),
+        pytest.param(MEMORY, "reached for what it was not handed", marks=pytest.mark.slow),
     ],
     ids=["labels through gc", "the next image", "labels in a file"],
 )
