@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -263,10 +263,16 @@ def test_what_a_notebook_has_switched_on_changes_no_number(toy_bench: Bench) -> 
     expected = tta_bench.run("clip", "toy", "toyclip", bench=toy_bench, seed=0).scores()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         torch.set_default_dtype(torch.float64)
+        mkldnn: Any = torch.backends.mkldnn
+        mkldnn.enabled = False
+        before = np.seterr(all="raise")
         try:
             again = tta_bench.run("clip", "toy", "toyclip", bench=toy_bench, seed=0, force=True)
             assert torch.get_default_dtype() == torch.float64
+            assert not mkldnn.enabled
         finally:
+            mkldnn.enabled = True
+            np.seterr(**before)
             torch.set_default_dtype(torch.float32)
     np.testing.assert_array_equal(again.scores(), expected)
     with torch.device("meta"), pytest.raises(UsageError, match="default device is meta"):

@@ -191,6 +191,16 @@ def test_code_that_no_identity_knows_is_said(invoke: Invoke, tmp_path: Path) -> 
     assert "it imported helper_of_guest in a way that can't be foreseen" in result.err
 
 
+def test_code_that_is_loaded_with_a_plugin_under_a_name_put_together_is_said(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "helper_at_load.py").write_text("sign = 1\n")
+    plugin = guest(tmp_path)
+    first = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n__import__('helper_at' + '_load')\n"
+    plugin.write_text(first + plugin.read_text())
+    result = invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS)
+    assert result.code == 0, result.err
+    assert "it imported helper_at_load in a way that can't be foreseen" in result.err
+
+
 def test_threads_may_share_a_bench(tmp_path: Path, home: Path) -> None:
     bench = Bench(home, registry=Registry([TOY]))
 

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -101,7 +101,7 @@ def _host(channel: Channel) -> None:
     os.chdir(request["folder"])
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # for as long as the process lives
     _print_to(printed)
-    watch = Watch()
+    watch, before = Watch(), frozenset(sys.modules)
     global_rngs.seed()
     try:
         # The plugin and no other: the runner may leave one of the same name out, a built-in too.
@@ -116,9 +116,9 @@ def _host(channel: Channel) -> None:
     alone = request["alone"]
     channel.send(offers=mine, code=known.code_digest(), forks=not alone and _threads() == 1)
     if alone:
-        Session(channel, registry, printed, watch).serve()
+        Session(channel, registry, printed, watch, before).serve()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a session
-    _fork_for_each(channel.connection, lambda session: Session(session, registry, printed, watch).serve())
+    _fork_for_each(channel.connection, lambda session: Session(session, registry, printed, watch, before).serve())
 
 
 def _threads() -> int:
@@ -156,13 +156,16 @@ def _complaint(text: str) -> dict[str, Any]:
 class Session:
     """One method for one run. Every public method but `serve` answers a request of the runner."""
 
-    def __init__(self, channel: Channel, registry: Registry, printed: IO[bytes], watch: Watch) -> None:
+    def __init__(
+        self, channel: Channel, registry: Registry, printed: IO[bytes], watch: Watch, before: Collection[str]
+    ) -> None:
+        """`before`: the modules that were there before the plugin's code was loaded."""
         self._channel, self._registry, self._printed, self._watch = channel, registry, printed, watch
         self._method: Method
         self._task: Task
         self._number: int | None = None  # of the request that is being answered
         self._turn = threading.RLock()  # a question and its answer are one: the plugin may have threads
-        self._before = frozenset(sys.modules)
+        self._before = before
         self._proven = False  # that the state comes back from a checkpoint
         self._log = os.devnull
 

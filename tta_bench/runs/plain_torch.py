@@ -22,10 +22,12 @@ def plain_torch() -> Iterator[None]:
     if device.type != "cpu":  # to switch it off would slow down every operation
         raise UsageError(f"torch's default device is {device} here: leave it alone, and choose with `device`")
     before, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    mkldnn: Any = torch.backends.mkldnn  # its own context manager says something about TF32 each time
+    kernels, mkldnn.enabled = mkldnn.enabled, True
     torch.set_default_dtype(torch.float32)
     torch.set_float32_matmul_precision("highest")
     try:
-        with ExitStack() as stack, np.errstate(**NUMPY), torch.backends.mkldnn.flags(enabled=True):
+        with ExitStack() as stack, np.errstate(**NUMPY):
             for kind in ("cpu", "cuda"):
                 if torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, enabled=False))
@@ -33,3 +35,4 @@ def plain_torch() -> Iterator[None]:
     finally:
         torch.set_default_dtype(before)
         torch.set_float32_matmul_precision(products)
+        mkldnn.enabled = kernels
