@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from time import time_ns
+from typing import Any
 
 from PIL import Image
 from torch import Tensor
@@ -17,7 +17,7 @@ from tta_bench.pixels.decode import decode
 from tta_bench.pixels.resize import resize_centre_crop, to_pixels
 from tta_bench.system import contents
 from tta_bench.system.files import digest
-from tta_bench.system.stamps import last_change
+from tta_bench.system.stamps import stamp
 from tta_bench.system.text import counted
 
 NO_IMAGES = "difftpt needs generated images: --set generated=DIR names their folder (docs/prompts.md shows its layout)"
@@ -35,14 +35,15 @@ class Generated:
     n: int = 63
     folder: str = field(default="", repr=False)
     content: str = field(default="", init=False)
-    _listed: int = field(default=0, init=False, repr=False, compare=False)  # when, in ns
+    _looks: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # of files, when listed
 
     def __post_init__(self) -> None:
         if self.n < 1:
             raise UsageError(f"at least one generated image per test image is needed, not {self.n}")
         if self.folder:
-            object.__setattr__(self, "_listed", time_ns())
-            object.__setattr__(self, "content", _listing(Path(self.folder)))
+            content, looks = _listing(Path(self.folder))
+            object.__setattr__(self, "content", content)
+            object.__setattr__(self, "_looks", looks)
 
     @property
     def name(self) -> str:
@@ -61,7 +62,7 @@ class Generated:
             raise UsageError(NO_IMAGES)
         files = self.files(image_id)
         for file in files:
-            if last_change(file) > self._listed:  # or features of other pictures would be kept under this folder's name
+            if stamp(file) != self._looks.get(str(file)):  # or others' features would be kept under this folder's name
                 raise BadData(f"{file} was changed while the run read it: run it again")
         return to_pixels((resize_centre_crop(decode(f), preprocess) for f in files), self.n, preprocess.size)
 
@@ -98,8 +99,9 @@ class Generated:
         return found
 
 
-def _listing(folder: Path) -> str:
+def _listing(folder: Path) -> tuple[str, dict[str, Any]]:
     """Digest of the names of all files and of what is in them, as datasets of photographs have it; behind links, too.
+    And what each looked like before it was read.
 
     A folder that was met before, as where a link leads back, is an entry that names it: so there is an end.
     """
@@ -117,8 +119,9 @@ def _listing(folder: Path) -> str:
             entries.append([name, first])
             continue
         pictures += [file for file in (Path(here, entry) for entry in names) if file.suffix.lower() in SUFFIXES]
+    looks = {str(file): stamp(file) for file in pictures}
     read = zip(pictures, contents.digests(pictures), strict=True)
     entries += [[file.relative_to(folder).as_posix(), content] for file, content in read]
     if not entries:
         raise UsageError(f"generated={folder}: no images in it ({', '.join(sorted(SUFFIXES))})")
-    return digest(sorted(entries))
+    return digest(sorted(entries)), looks

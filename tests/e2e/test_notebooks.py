@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable
@@ -11,12 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import tta_bench
 from tests.conftest import TOY
+from tta_bench.interfaces import Observation
+from tta_bench.methods.clip import CLIP
 from tta_bench.plugins import Registry
 from tta_bench.system import loading
 from tta_bench.system.described import described
+from tta_bench.system.progress import TTABenchWarning
 
 HEAD = """
 from dataclasses import dataclass, field
@@ -254,3 +259,51 @@ def test_what_a_class_keeps_is_said_of_both_runs(bench: tta_bench.Bench, typed: 
     assert "has changed its own class" in first.notes[0]
     assert "an earlier run in this process has changed the class of mine" in second.notes[0]
     assert first.config != second.config
+
+
+def test_a_class_that_calls_itself_a_built_in_is_none(bench: tta_bench.Bench) -> None:
+    """`functools.update_wrapper` gives it the name and the module of ours."""
+
+    class Louder(CLIP):
+        def step(self, x: Observation) -> Tensor:
+            return -super().step(x)
+
+    true = tta_bench.run("clip", "toy", "toyclip", bench=bench)
+    functools.update_wrapper(Louder, CLIP, updated=())
+    other = tta_bench.run(Louder(), "toy", "toyclip", bench=bench)
+    assert other.run_id != true.run_id
+    assert not np.array_equal(other.scores(), true.scores())
+    assert tta_bench.run("clip", "toy", "toyclip", bench=bench).run_id == true.run_id
+
+
+def test_what_a_bench_has_handed_out_is_looked_at_again(home: Path) -> None:
+    """A changed backbone's run was noted under the plain request, and served to every later process."""
+    bench = tta_bench.Bench(home)
+    backbone: Any = bench.backbone("tiny")
+    with torch.no_grad():
+        next(backbone.model.visual.parameters()).mul_(-1)
+    changed = tta_bench.run("clip", limit=4, bench=bench)
+    plain = tta_bench.run("clip", limit=4, bench=tta_bench.Bench(home))
+    assert plain.run_id != changed.run_id
+    assert tta_bench.run("clip", limit=4, bench=bench).run_id == changed.run_id
+
+
+@pytest.mark.parametrize("how", ["its encoder", "a hook"])
+def test_what_hangs_on_a_built_in_backbone_counts(home: Path, how: str) -> None:
+    bench = tta_bench.Bench(home)
+    backbone: Any = bench.backbone("tiny")
+    if how == "a hook":
+        backbone.model.visual.ln_pre.register_forward_hook(lambda module, given, made: made.flip(-1))
+    else:
+        encode = backbone.encode_images
+        backbone.encode_images = lambda pixels: encode(pixels.flip(-1))
+    with pytest.warns(TTABenchWarning, match="stood for other code than ttabench's"):
+        changed = tta_bench.run("clip", limit=4, bench=bench)
+    plain = tta_bench.run("clip", limit=4, bench=tta_bench.Bench(home))
+    assert plain.run_id != changed.run_id
+    assert not np.array_equal(plain.scores(), changed.scores())  # nor was a feature of the other read
+
+
+def test_a_method_is_one_row_over_all_datasets(home: Path, bench: tta_bench.Bench) -> None:
+    runs = [tta_bench.run("clip", name, "tiny", limit=4, bench=bench) for name in ("toy", "scenes", "scenes:fog")]
+    assert len({run.config.digest for run in runs}) == 1

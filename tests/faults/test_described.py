@@ -6,6 +6,7 @@ import collections
 import decimal
 import enum
 import fractions
+import functools
 import io
 import logging
 import operator
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +27,7 @@ import pytest
 import torch
 from torch.optim.swa_utils import get_ema_avg_fn
 
+from tta_bench.methods.tda import TDA
 from tta_bench.system.code import told
 from tta_bench.system.described import described
 from tta_bench.views import AugMix
@@ -79,7 +82,41 @@ def coloured(number: int) -> torch.Tensor:
     return made
 
 
+def wrapped(k: float) -> Any:
+    """Says of itself that it is torch's."""
+    made: dict[str, Any] = {"wraps": functools.wraps, "relu": torch.nn.functional.relu, "__name__": "__main__"}
+    exec(f"@wraps(relu)\ndef g(x): return {k} * x", made)
+    return made["g"]
+
+
+def executed(k: float) -> Any:
+    """Without a module."""
+    made: dict[str, Any] = {}
+    exec(f"class Made:\n    def times(self): return {k}", made)
+    return made["Made"]
+
+
+def looked_up(k: float, how: str) -> Any:
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(f"def score_a(): return {k}\ndef step(kind): return {how}", made)
+    return made["step"]
+
+
+def renamed(k: float) -> Any:
+    """Says of itself that it is ours."""
+    made = type("Mine", (TDA,), {"more": k})
+    return functools.update_wrapper(made, TDA, updated=())
+
+
+PUT_TOGETHER, EVALUATED = "globals()['score_' + kind]()", "eval('score_' + kind + '()')"
+KEPT = [torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)]
 PAIRS: dict[str, tuple[Any, Any]] = {
+    "a function that says it is torch's": (wrapped(1), wrapped(2)),
+    "a class without a module": (executed(1), executed(2)),
+    "a class that says it is ours": (renamed(1), renamed(2)),
+    "a name put together": (looked_up(1, PUT_TOGETHER), looked_up(2, PUT_TOGETHER)),
+    "a text that is evaluated": (looked_up(1, EVALUATED), looked_up(2, EVALUATED)),
+    "a weak reference": (weakref.ref(KEPT[0]), weakref.ref(KEPT[1])),
     "Python's generator of numbers": (random.Random(1), random.Random(2)),
     "bytes that look like a file": (io.BytesIO(b"a"), io.BytesIO(b"b")),
     "a text's enumeration": (Mode.SUM, Mode.MEAN),

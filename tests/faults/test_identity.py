@@ -24,6 +24,7 @@ from tta_bench.errors import PluginError
 from tta_bench.methods.clip import CLIP
 from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results
+from tta_bench.report.selection import Selection
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
 from tta_bench.runs.guest_method import GuestMethod
@@ -174,11 +175,13 @@ def test_what_all_methods_share_counts_by_source(
     for user in ("features.source", "runs.identity"):
         monkeypatch.setattr(f"tta_bench.{user}.own_source", with_edit(own_source))
     monkeypatch.setattr("tta_bench.runs.known.code_digest", lambda: "edited")
+    monkeypatch.setattr("tta_bench.runs.run.replaced", dict)  # the patches are the test's
     second = bench().run(spec)
     assert not second.already
     assert bool(second.record.counts["encoder_forwards"]) == encodes
-    assert second.record.protocol == first.protocol  # one column, two rows, and a note below
-    assert second.record.config != first.config
+    assert (second.record.protocol != first.protocol) == encodes  # a method is one row over all datasets
+    assert (second.record.config != first.config) == (not encodes)
+    assert [run.run_id for run in Selection({}).of([first, second.record]).runs] == [second.record.run_id]
 
 
 def test_a_run_that_other_code_recorded_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

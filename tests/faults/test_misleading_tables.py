@@ -26,6 +26,8 @@ from tta_bench.report.leaderboard import Leaderboard
 from tta_bench.report.selection import Selection
 from tta_bench.report.standings import standings
 from tta_bench.runs.bench import Bench, RunSpec
+from tta_bench.runs.exchange import add, checked
+from tta_bench.system import asked
 from tta_bench.system.progress import Silent
 from tta_bench.system.text import signed
 
@@ -128,6 +130,23 @@ def test_each_row_names_the_baseline_that_it_is_set_against(tmp_path: Path) -> N
     assert "clip − tda setting=2" in text
     assert "Of 2 pairs set against 2 configurations of tda" in text
     assert "clip − tda" not in to_markdown(compare([clip, swept[0]], "tda").rows)
+
+
+def test_a_tuned_baseline_is_named_as_such(tmp_path: Path) -> None:
+    clip, tuned = saved(tmp_path, "clip", 0.0), saved(tmp_path, "tda", 1.0, config="5")
+    text = one_line(to_markdown(compare([clip, tuned], "tda").rows))
+    assert "mAP against tda setting=5: toy" in text
+    assert "than tda setting=5 by" in text
+
+
+def test_what_was_asked_for_last_travels_with_the_runs(tmp_path: Path) -> None:
+    run = saved(tmp_path / "one", "clip", 0.0)
+    assert run.folder is not None
+    asked.note(run.folder)
+    copied = checked(run.folder)
+    assert list(copied.contents)[-1] == "run.json"
+    add(copied.compact(), tmp_path / "two", shared=False)
+    assert records.load_all(tmp_path / "two")[0][0].asked == asked.read(run.folder) > run.created
 
 
 def test_tables_of_other_rules_and_images_are_headed_otherwise(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -73,14 +74,21 @@ def test_a_sweep_of_two_methods_shows_each_its_own(capsys: pytest.CaptureFixture
 # ----------------------------------------------------------------------------------------- files that change meanwhile
 
 
-def test_generated_pictures_that_change_are_not_drawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["edited", "replaced"])
+def test_generated_pictures_that_change_are_not_drawn(tmp_path: Path, how: str) -> None:
     picture = tmp_path / "a" / "0.png"
     picture.parent.mkdir()
     Image.new("RGB", (8, 8)).save(picture)
     recipe = Generated(1, str(tmp_path))
     preprocess = Preprocess(8, "bilinear", "shortest")
     recipe.render(Image.new("RGB", (8, 8)), "a", 0, preprocess)
-    Image.new("RGB", (8, 9), "red").save(picture)
+    other = tmp_path / "other"
+    shutil.copytree(tmp_path / "a", other)
+    if how == "edited":
+        Image.new("RGB", (8, 9), "red").save(picture)
+    else:  # another folder in its place: no file in it has changed
+        picture.parent.rename(tmp_path / "old")
+        other.rename(tmp_path / "a")
     with pytest.raises(BadData, match=r"0\.png was changed while the run read it"):
         recipe.render(Image.new("RGB", (8, 8)), "a", 0, preprocess)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -85,6 +85,9 @@ class Source(Protocol):
     def weights(self) -> str: ...  # digest of the file that the backbone was given, unless its fingerprint knows it
 
     @property
+    def overridden(self) -> Mapping[str, Any]: ...  # what somebody has put in the place of a built-in backbone's own
+
+    @property
     def read_from(self) -> Read | None: ...  # the files that all of this was read from; None: that can't be told
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:
@@ -127,6 +130,7 @@ class ImageSource:
     origins: Mapping[str, Origin]
     weights: str
     read_from: Read | None
+    overridden: Mapping[str, Any]
 
     @property
     def features(self) -> str:
@@ -153,6 +157,7 @@ class PackSource:
         self.precision = str(pack.provenance.get("precision", "as packed"))
         self.features = str(pack.provenance.get("features", "as packed"))
         self.origins: Mapping[str, Origin] = {}
+        self.overridden: Mapping[str, Any] = {}
         self.weights = ""
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:

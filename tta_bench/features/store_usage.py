@@ -88,7 +88,7 @@ def needs(record: RunRecord) -> Iterator[Need]:
     for role, recipe in {**recipes, "image": ORIGINAL}.items():
         images = None
         if isinstance(sources, Mapping):  # records of version 0.1 have none
-            images = _images(protocol, _mapping(config.get("shared_sources")), str(sources.get(role) or ""))
+            images = _images(protocol, _mapping(protocol.get("sources")), str(sources.get(role) or ""))
         yield Need(images, str(protocol.get("backbone_digest")), str(recipe), record.seed)
     second = _mapping(config.get("second_backbone"))
     if second:

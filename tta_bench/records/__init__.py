@@ -4,6 +4,7 @@ from tta_bench.records.files import damage, load, load_all, save
 from tta_bench.records.plain import as_plain
 from tta_bench.records.record import (
     CODE_PARTS,
+    DATA_CODE,
     DIAGNOSTICS,
     OUTPUTS,
     SCHEMA,
@@ -19,6 +20,7 @@ from tta_bench.records.results import Results, one_of_each
 
 __all__ = [
     "CODE_PARTS",
+    "DATA_CODE",
     "DIAGNOSTICS",
     "OUTPUTS",
     "SCHEMA",

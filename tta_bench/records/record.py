@@ -26,6 +26,7 @@ NOT_IN_FILE = ("folder", "sealed", "verified", "asked")
 LONGEST_NAME = 160  # bytes of a run's name that can be read, below a file system's 255
 # Of a config: what changes when somebody edits a file, or puts other code in the place of ours.
 CODE_PARTS = ("source", "recipe_sources", "shared_sources", "replaced")
+DATA_CODE = "sources"  # of a protocol: the code from images to features
 SCORES, OUTPUTS, DIAGNOSTICS = "scores.safetensors", "outputs.safetensors", "diagnostics.safetensors"
 
 

@@ -76,7 +76,7 @@ def legend(p: str) -> str:
 def title(rows: Sequence[Row]) -> str:
     """What all rows of a table have in common."""
     row = rows[0]
-    against = "every two methods" if is_exploratory(rows) else f"against {row['baseline']}"
+    against = "every two methods" if is_exploratory(rows) else f"against {_common_baseline(rows)}"
     backbone = f"{row['backbone']} ({UNTRAINED})" if row["untrained"] else row["backbone"]
     order = "" if row["order"] == "shuffled" else f", order {row['order']}"
     rules = f", {row['rules']}" if row["rules"] else ""
@@ -104,13 +104,13 @@ def sentence(rows: Sequence[Row]) -> str:
     detectable = [value for row in rows if (value := _number(row["detectable"])) > 0]  # 0 of two that are the same
     least = f" No difference below {min(detectable):.2f} could be expected to show." if detectable else ""
     several = len({row["baseline_config"] for row in rows})
-    whom = f"{several} configurations of {rows[0]['baseline']}" if several > 1 else rows[0]["baseline"]
+    whom = f"{several} configurations of {rows[0]['baseline']}" if several > 1 else _baseline(rows[0])
     what = f"{len(rows)} pairs" if several > 1 else len(rows)
     return f"Of {what} set against {whom}: {told} (adjusted p < {LEVEL:g}).{least}"
 
 
 def _of_one(row: Row, sure: bool) -> str:
-    delta, name, baseline = _number(row["delta"]), _name(row), row["baseline"]
+    delta, name, baseline = _number(row["delta"]), _name(row), _baseline(row)
     if sure:
         kind = "better" if delta > 0 else "worse"
         p = "p" if row["correction"] == "none" else "adjusted p"
@@ -152,6 +152,12 @@ def _name(row: Row) -> str:
 
 def _baseline(row: Row) -> str:
     return f"{row['baseline']} {row['baseline_changes']}".rstrip()
+
+
+def _common_baseline(rows: Sequence[Row]) -> object:
+    """With what was changed of it, if all rows are against the same; otherwise each row names its own."""
+    names = {_baseline(row) for row in rows}
+    return names.pop() if len(names) == 1 else rows[0]["baseline"]
 
 
 def _which_classes(duel: Duel) -> str:

@@ -34,6 +34,7 @@ WORDS = {  # a field's name in a record -> what it means; others are shown as th
     "source": "the method's code",
     "recipe_sources": "the code of the recipe of",
     "shared_sources": "the code of",
+    "sources": "the code of",
     "git_commit": "commit",
     "git_dirty": "uncommitted changes",
 }

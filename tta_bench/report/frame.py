@@ -106,5 +106,5 @@ def _encoder(run: RunRecord) -> str:
 
 def _code(run: RunRecord) -> str:
     """What of the config is the code's; empty in version 0.1, where that of a built-in was not recorded."""
-    parts = [run.config.parts.get(name) for name in CODE_PARTS]
+    parts = [run.config.parts.get(name) for name in CODE_PARTS]  # of the method: the data's parts columns
     return digest(parts)[:12] if any(parts) else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tta_bench.errors import UnknownName
-from tta_bench.records import CODE_PARTS, RunRecord
+from tta_bench.records import CODE_PARTS, DATA_CODE, RunRecord
 from tta_bench.report.frame import rules_of
 from tta_bench.system.files import digest
 from tta_bench.system.names import SHUFFLED, kind_of
@@ -61,7 +61,7 @@ class Selection:
 
 def without_edited(runs: Sequence[RunRecord]) -> list[RunRecord]:
     """Of configurations that differ only in code, the runs of the last."""
-    return _last_of_each(runs, _apart_from_code, lambda run: run.config.digest)
+    return _last_of_each(runs, _apart_from_code, lambda run: f"{run.config.digest} {run.protocol.digest}")
 
 
 def _filtered(runs: Sequence[RunRecord], field: str, values: Sequence[str]) -> list[RunRecord]:
@@ -105,5 +105,6 @@ def _apart_from_code(run: RunRecord) -> Hashable:
     """Configurations that only differ in code, wherever they can be compared: under one protocol and kind of order."""
     code = set(CODE_PARTS) - {"replaced"}  # what a notebook has put in the place of ours is no later version of it
     parts = {name: value for name, value in run.config.parts.items() if name not in code}
+    protocol = {name: value for name, value in run.protocol.parts.items() if name != DATA_CODE}
     # Where no code was recorded (version 0.1), two configurations with these parts are one.
-    return digest(parts), run.protocol.digest, kind_of(run.order)
+    return digest(parts), digest(protocol), kind_of(run.order)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.metrics import Floats
-from tta_bench.records import CODE_PARTS, OUTPUTS, RunRecord
+from tta_bench.records import CODE_PARTS, DATA_CODE, OUTPUTS, RunRecord
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.soundness import empty_of, ties_of
 from tta_bench.runs.spec import RunSpec
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tta_bench.runs.hyperparameters import Configured
     from tta_bench.runs.run import Run
 
-CODE = {*CODE_PARTS, "version"}  # parts of a config that may change and give the same scores
+CODE = {*CODE_PARTS, DATA_CODE, "version"}  # parts of the identities that may change and give the same scores
 HARDWARE = ("device", "processor", "accelerator", "threads", "adapting_threads", "batch_size")
 # By how much a run may differ on other hardware or with other libraries:
 TOLERANCE = 1e-3  # scores, of their usual range
@@ -127,10 +127,16 @@ def prepared(record: RunRecord, bench: Bench, given: Elsewhere) -> Run:
         where = "--plugin FILE brings a plugin; what was an instance in somebody's Python can't be run again by name"
         raise UsageError(f"{error} ({where})") from error
     names = _unlike(record.protocol.parts, run.identities["protocol"].parts)
-    names += [name for name in _unlike(record.config.parts, run.identities["config"].parts) if name not in CODE]
+    names += _unlike(record.config.parts, run.identities["config"].parts)
+    names = [name for name in names if name not in CODE]
     if names:
         raise UsageError(f"what is here is not what it ran on: {', '.join(names)} differ")
     return run
+
+
+def _changed_parts(record: RunRecord, again: RunRecord) -> list[str]:
+    pairs = ((record.config, again.config), (record.protocol, again.protocol))
+    return [name for before, now in pairs for name in _unlike(before.parts, now.parts)]
 
 
 def replay(record: RunRecord, bench: Bench, given: Elsewhere) -> Replay:
@@ -152,7 +158,7 @@ def replay(record: RunRecord, bench: Bench, given: Elsewhere) -> Replay:
         where=where,
         mean_ap=(record.metrics.get("mAP"), again.metrics.get("mAP")),
         elsewhere=tuple(_elsewhere(record, again)),
-        changed=tuple(name for name in _unlike(record.config.parts, again.config.parts) if name in CODE),
+        changed=tuple(name for name in _changed_parts(record, again) if name in CODE),
         outside=tuple(outside),
         range=spread,
     )

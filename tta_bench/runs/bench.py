@@ -21,7 +21,7 @@ from tta_bench.runs.folder import RunFolder
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import asked, config, paths
-from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of, origin_of_made
+from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of, origin_of_made, overridden
 from tta_bench.system.progress import Quiet, Reporter, Terminal, patience
 from tta_bench.system.stamps import Opened, Read, content
 
@@ -93,6 +93,7 @@ class Bench:
         self.asked_device, self.asked_adapt_device, self._fence = device, adapt_device, fence
         self._backbones: Opened[Backbone] = Opened(_weights_of)
         self._datasets: Opened[Dataset] = Opened(_data_of)
+        self._handed_out = False  # a dataset or backbone, to somebody who may have changed it
         self._packs: Opened[Pack] = Opened(lambda pack: (pack.file,))
 
     @cached_property
@@ -120,7 +121,13 @@ class Bench:
     def backbone(
         self, name: str, precision: str = "fp32", weights: Path | None = None, random_weights: bool = False
     ) -> Backbone:
-        """The backbone of that name, loaded once."""
+        """The backbone of that name, loaded once. Whoever has it may change it, so that no run of this bench is known
+        without a look at it from then on."""
+        self._handed_out = True
+        return self.loaded(name, precision, weights, random_weights)
+
+    def loaded(self, name: str, precision: str, weights: Path | None, random_weights: bool) -> Backbone:
+        """The same for who only looks."""
 
         def load() -> Backbone:
             from tta_bench.interfaces import BackboneExtras
@@ -145,7 +152,12 @@ class Bench:
         return content(weights)
 
     def dataset(self, spec: str) -> Dataset:
-        """The dataset of NAME or NAME:VARIANT, opened once."""
+        """The dataset of NAME or NAME:VARIANT, opened once; as for `backbone`."""
+        self._handed_out = True
+        return self.opened(spec)
+
+    def opened(self, spec: str) -> Dataset:
+        """The same for who only looks."""
 
         def open_it() -> Dataset:
             from tta_bench.interfaces import DatasetExtras
@@ -209,7 +221,7 @@ class Bench:
         origins: dict[str, Origin] = {}
         precision, weights = spec.precision, ""
         if isinstance(spec.backbone, str):
-            backbone = self.backbone(spec.backbone, spec.precision, spec.weights, spec.random_weights)
+            backbone = self.loaded(spec.backbone, spec.precision, spec.weights, spec.random_weights)
             backbone_name, origins["backbone"] = spec.backbone, self.registry.origin("backbones", spec.backbone)
             weights = self.unknown_weights(spec.backbone, spec.weights)
         else:
@@ -217,11 +229,14 @@ class Bench:
             origins["backbone"] = origin_of_made(backbone)
             precision = BackboneExtras.of(backbone).precision or "as loaded"
         if isinstance(spec.dataset, str):
-            dataset = self.dataset(spec.dataset)
+            dataset = self.opened(spec.dataset)
             dataset_name, origins["dataset"] = spec.dataset, self.registry.origin("datasets", spec.dataset)
         else:
             dataset, dataset_name = spec.dataset, spec.dataset.name
             origins["dataset"] = origin_of_made(dataset)
+        changed = overridden(backbone) if origins["backbone"].built_in else {}
+        if changed:  # its features are not what its fingerprint says
+            origins["backbone"] = origins["backbone"].with_more(list(changed.values()))
         began, prompt_file = time.time_ns(), spec.prompt.partition(":")[2]
         prompts = PromptSet.named(spec.prompt, dataset.class_names)
         read = [self._datasets.read(dataset), self._backbones.read(backbone)]
@@ -240,6 +255,7 @@ class Bench:
             origins,
             weights,
             Read.all_of(read),
+            changed,
         )
 
     # ---------------------------------------------------------------------------------------------------- runs
@@ -285,11 +301,11 @@ class Bench:
 
     def find(self, spec: RunSpec) -> RunRecord | None:
         """The record of a run that was asked for before and has not changed since, found without torch."""
-        return known.find(self.home, self.runs, spec, self.surroundings(spec))
+        return None if self._handed_out else known.find(self.home, self.runs, spec, self.surroundings(spec))
 
     def can_find(self, spec: RunSpec) -> bool:
         """Whether `find` would know such a run: with outside code it can't tell."""
-        return known.can_be_told(spec, self.surroundings(spec))
+        return not self._handed_out and known.can_be_told(spec, self.surroundings(spec))
 
     def run(self, spec: RunSpec, force: bool = False) -> Outcome:
         """Runs it, unless its record is there."""
@@ -312,7 +328,8 @@ class Bench:
         already = record is not None
         if record is None:
             record, already = self._locked(folder, run, force)
-        known.remember(self.home, spec, self.surroundings(spec), run.run_id, run.read_from)
+        if not self._handed_out:
+            known.remember(self.home, spec, self.surroundings(spec), run.run_id, run.read_from)
         return self._found(record) if already else Outcome(record, already)
 
     def _locked(self, folder: RunFolder, run: Run, force: bool) -> Outcome:

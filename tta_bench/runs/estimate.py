@@ -82,7 +82,7 @@ class _Sizes:
 
     def _opened(self, spec: RunSpec) -> int | None:
         try:
-            return len(self._bench.pack(spec.pack) if spec.pack else self._bench.dataset(str(spec.dataset)))
+            return len(self._bench.pack(spec.pack) if spec.pack else self._bench.opened(str(spec.dataset)))
         except TTABenchError:  # not on this machine
             return None
 

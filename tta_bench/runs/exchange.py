@@ -25,6 +25,7 @@ from tta_bench.metrics import AP_CONVENTIONS, single_label
 from tta_bench.records import SCORES, RunRecord
 from tta_bench.runs.folder import RunFolder
 from tta_bench.runs.housekeeping import in_use
+from tta_bench.system import asked
 from tta_bench.system.files import digest, write_atomically
 from tta_bench.system.record_form import SEAL, seal
 from tta_bench.system.text import visible
@@ -57,7 +58,8 @@ class Checked:
             content[SEAL] = seal(content)
         text = json.dumps(content, indent=1, ensure_ascii=False).encode(errors="backslashreplace")
         record = RunRecord.from_json(content, self.record.folder)
-        return Checked(record, {SCORES: self.contents[SCORES], "run.json": text})
+        kept = {name: self.contents[name] for name in (SCORES, asked.FILE) if name in self.contents}
+        return Checked(record, {**kept, "run.json": text})
 
 
 def checked(folder: Path) -> Checked:
@@ -73,6 +75,8 @@ def checked(folder: Path) -> Checked:
             raise BadData(f"{visible(folder / name)} is not what was written")
     for why in disagreements(record):
         raise BadData(f"{visible(folder)}: {visible(why)}")
+    if record.asked:  # so that the same of two codes is the last
+        contents = {asked.FILE: record.asked.encode(), **contents}
     return Checked(record, contents)
 
 

@@ -36,7 +36,7 @@ def other_labels(bench: Bench, run: RunRecord) -> Iterator[tuple[str, list[int],
     for variant in variants:
         spec = f"{name}:{variant}"
         try:
-            dataset = bench.dataset(spec)
+            dataset = bench.opened(spec)
         except TTABenchError:  # its list of images is not here
             continue
         if list(dataset.class_names) != list(run.protocol.parts.get("class_names", ())):

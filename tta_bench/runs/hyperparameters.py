@@ -101,13 +101,6 @@ def attributes_of(method: Method) -> dict[str, Any]:
     return {name: value for name, value in sorted(vars(method).items()) if name not in fields or not _plain(value)}
 
 
-def overridden(method: Method) -> dict[str, Any]:
-    """What an instance has in the place of its class's own methods."""
-    cls = type(method)
-    own = {name: value for name, value in vars(method).items() if callable(getattr(cls, name, None))}
-    return {f"{cls.__module__}.{cls.__qualname__}.{name}": value for name, value in own.items()}
-
-
 def _plain(value: object) -> bool:
     """Whether JSON tells all of it."""
     if type(value) in (list, tuple):

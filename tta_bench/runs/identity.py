@@ -52,6 +52,8 @@ def _protocol(run: Run) -> Identity:
         "average_precision": AP_CONVENTIONS[run.spec.ties],
         "empty_classes": run.spec.empty_classes,
     }
+    if sources := _data_sources(run.source):
+        parts["sources"] = sources
     return Identity(parts | _outside(run.source))
 
 
@@ -94,13 +96,17 @@ def _config(run: Run) -> Identity:
     return Identity(parts)
 
 
+def _data_sources(source: Source) -> dict[str, str]:
+    """The code from images to features. It is in the protocol: a method is one row over all datasets and backbones."""
+    built_in = {role: origin.source for role, origin in source.origins.items() if origin.built_in}
+    return built_in | ({"encoding": encoding_source()} if source.origins else {})
+
+
 def _shared_sources(run: Run) -> dict[str, str]:
-    """The code that all methods share, from the images to the number, as far as no digest of data stands for it."""
-    sources = {"": run.source, **({} if run.reward is None else {"second_": run.reward})}
-    origins = {f"{which}{role}": o for which, source in sources.items() for role, o in source.origins.items()}
-    built_in = {role: origin.source for role, origin in origins.items() if origin.built_in}
+    """The code that all methods share from there on to the number."""
     shared = {role: digest([own_source(module) for module in modules]) for role, modules in SHARED.items()}
-    return built_in | shared | ({"encoding": encoding_source()} if origins else {})
+    second = {} if run.reward is None else _data_sources(run.reward)
+    return shared | ({"second_backbone": second["backbone"]} if "backbone" in second else {})
 
 
 def _replicate(run: Run) -> Identity:

@@ -92,7 +92,7 @@ class Reproduction:
             found += [
                 self._once("prompt", spec.prompt, lambda: self.bench.check(spec)),
                 self._weights(str(spec.backbone), spec.weights, load),
-                self._once("data", spec.dataset, lambda: self.bench.dataset(str(spec.dataset))),
+                self._once("data", spec.dataset, lambda: self.bench.opened(str(spec.dataset))),
                 self._weights(second, None, load) if second else None,
             ]
         return [obstacle for obstacle in found if obstacle is not None]
@@ -102,7 +102,7 @@ class Reproduction:
         return self._once("weights", (name, weights), lambda: ask(name, weights))
 
     def _load(self, name: str, weights: Path | None) -> None:
-        self.bench.backbone(name, weights=weights)
+        self.bench.loaded(name, "fp32", weights, random_weights=False)
 
     def _look_for(self, name: str, weights: Path | None) -> None:
         from tta_bench.interfaces import BackboneExtras

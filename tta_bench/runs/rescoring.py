@@ -77,7 +77,7 @@ def variant_labels(record: RunRecord, bench: Bench, variant: str) -> Labels:
         raise UsageError(f"{record.run_id} ran on a feature pack, which has its own labels and no others")
     if variant.partition(":")[0] != name:
         raise UsageError(f"--variant {variant}: {record.run_id} is of {name}; write {name}:VARIANT")
-    own, other = bench.dataset(record.dataset), bench.dataset(variant)
+    own, other = bench.opened(record.dataset), bench.opened(variant)
     if list(map(_word, own.class_names)) != list(map(_word, other.class_names)):
         raise UsageError(f"--variant {variant} has other classes than {record.run_id}, which has no scores for them")
     by_id, recorded, ids = _labels_by_id(other), _labels_by_id(own), record.ids()

@@ -32,7 +32,7 @@ from tta_bench.interfaces import (
 )
 from tta_bench.metrics import along, single_label
 from tta_bench.records import Identity, RunRecord
-from tta_bench.runs import alarms, cost, global_rngs, hyperparameters, known
+from tta_bench.runs import alarms, cost, global_rngs, known
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.identity import identities_of
@@ -41,7 +41,7 @@ from tta_bench.runs.replay import Adaptation, Checkpoints, adapt, adapting_threa
 from tta_bench.runs.spec import RunSpec
 from tta_bench.runs.watched_instances import InstanceWatch
 from tta_bench.system import provenance
-from tta_bench.system.code import Origin, origin_of
+from tta_bench.system.code import Origin, origin_of, overridden
 from tta_bench.system.described import forget_caches, own_packages
 from tta_bench.system.files import digest
 from tta_bench.system.live import replaced
@@ -84,7 +84,8 @@ class Run:
     @cached_property
     def replaced(self) -> dict[str, Any]:
         """What of our own code is not ours in this process, or in this instance."""
-        return replaced() | (hyperparameters.overridden(self.method) if self.origin.built_in else {})
+        own = overridden(self.method) if self.origin.built_in else {}
+        return {**replaced(), **own, **self.source.overridden}
 
     @cached_property
     def identities(self) -> dict[str, Identity]:

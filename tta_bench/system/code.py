@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import re
 import sys
 import traceback
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from tta_bench.errors import PluginError, Raised, TTABenchError
@@ -20,6 +21,7 @@ from tta_bench.system.described import (
     array_in_words,
     attributes_of,
     described,
+    is_another,
     own_packages,
     package_of,
 )
@@ -29,6 +31,8 @@ from tta_bench.system.sources import OURS, built_in_source
 
 BUILT_IN = "ttabench"
 LARGEST_ARRAY = 16_000_000  # bytes
+LONGEST_LIST = 1000  # items
+DEPTH = 5  # of objects in objects whose parameters count
 LONGEST = 1000  # characters of what an error says
 
 
@@ -40,13 +44,17 @@ class Origin:
     source: str  # digest of the code
     built_in: bool = False
 
+    def with_more(self, more: object) -> Origin:
+        """Of something that has more to it than this code: it is no built-in any more."""
+        return replace(self, source=digest([self.source, described(more)]), built_in=False)
+
 
 def origin_of(thing: object) -> Origin:
     """Whose code an object is that did not come through the registry: what its class would execute counts."""
     if isinstance(stated := getattr(thing, "origin", None), Origin):  # it stands for something in another process
         return stated
     cls = type(thing)
-    if cls.__module__.startswith(f"{OURS}."):
+    if cls.__module__.startswith(f"{OURS}.") and not is_another(cls):
         label = f"{BUILT_IN} {importlib.metadata.version(BUILT_IN)}"
         return Origin(label, built_in_source(cls.__module__), built_in=True)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
@@ -59,24 +67,39 @@ def origin_of_made(thing: object) -> Origin:
     origin = origin_of(thing)
     if origin.built_in:
         return origin
-    parameters = {name: value for name, value in attributes_of(thing) if _is_data(value, name.startswith("_"))}
-    return replace(origin, source=digest([origin.source, described(dict(sorted(parameters.items())))]))
+    return replace(origin, source=digest([origin.source, _parameters(thing, DEPTH)]))
 
 
-def _is_data(value: Any, private: bool) -> bool:
-    """Numbers, texts, functions and what is made of them. What is private may be a memory that fills up: there a single
-    one only; and what an array of many megabytes holds, a fingerprint has to tell."""
-    if type(value) in PLAIN or isinstance(value, PurePath):
-        return True
-    if private:
-        return False
-    if isinstance(value, FunctionType):
-        return True
+def _parameters(value: Any, depth: int) -> Any:
+    """Numbers, texts, functions and what is made of them, in objects too. What is private may be a memory that fills
+    up: there a single one only; and what long lists and large arrays hold, a fingerprint has to tell."""
+    if type(value) in PLAIN or isinstance(value, PurePath | FunctionType):
+        return described(value)
     if isinstance(value, Mapping):
-        return all(_is_data(item, private) for item in value.values())
-    if isinstance(value, list | tuple | set | frozenset):
-        return all(_is_data(item, private) for item in value)
-    return getattr(value, "nbytes", LARGEST_ARRAY) < LARGEST_ARRAY and array_in_words(value) is not None
+        first = itertools.islice(value.items(), LONGEST_LIST if depth else 0)
+        return [len(value), {str(key): _parameters(item, depth - 1) for key, item in first}]
+    if isinstance(value, list | tuple):
+        return [len(value), *(_parameters(item, depth - 1) for item in value[: LONGEST_LIST if depth else 0])]
+    if getattr(value, "nbytes", LARGEST_ARRAY) < LARGEST_ARRAY and (array := array_in_words(value)) is not None:
+        return described(array)
+    if isinstance(value, type | ModuleType) or not depth:
+        return ""
+    shown = {name: item for name, item in attributes_of(value) if not name.startswith("_") or type(item) in PLAIN}
+    return [type(value).__qualname__, {name: _parameters(item, depth - 1) for name, item in sorted(shown.items())}]
+
+
+def overridden(thing: object) -> dict[str, Any]:
+    """What an object has in the place of its class's own methods, and hooks on the torch modules that it holds."""
+    cls = type(thing)
+    name_of = f"{cls.__module__}.{cls.__qualname__}"
+    found = {f"{name_of}.{name}": value for name, value in attributes_of(thing) if callable(getattr(cls, name, None))}
+    for name, value in attributes_of(thing):
+        for path, module in value.named_modules() if hasattr(value, "named_modules") else ():
+            kinds = [vars(module).get(kind, {}) for kind in ("_forward_pre_hooks", "_forward_hooks")]
+            own = [hook for hooks in kinds for hook in hooks.values()]
+            own += [vars(module)["forward"]] if "forward" in vars(module) else []
+            found |= {f"{name_of}.{name}.{path}": own} if own else {}
+    return found
 
 
 def told(recipe: object) -> str:

@@ -20,7 +20,6 @@ import secrets
 import sys
 import sysconfig
 import threading
-import types
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePath
@@ -37,11 +36,13 @@ BELOW_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in LIBRARIES)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 # They hold nothing that a number could depend on, and most can't be looked into.
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
-SILENT = (io.IOBase, logging.Logger, logging.Handler, weakref.ref, *LOCKS)
+SILENT = (io.IOBase, logging.Logger, logging.Handler, *LOCKS)
 # What Python writes into every class, and a dataclass into its own: it says nothing that another member does not say.
 WRITTEN_BY_PYTHON = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"}
 WRITTEN_BY_PYTHON |= {"__abstractmethods__", "__orig_bases__", "__parameters__", "__firstlineno__"}
 WRITTEN_BY_PYTHON |= {"__static_attributes__", "__dataclass_fields__", "__dataclass_params__"}
+MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: by a class statement, mostly
+LOOKING_UP = {"globals", "eval", "exec", "vars", "locals"}
 Above = tuple[int, ...]
 
 
@@ -76,6 +77,28 @@ def is_outside(module: object) -> bool:
     return module not in sys.builtin_module_names and (file is None or not str(file).startswith(BELOW_LIBRARIES))
 
 
+def home_of(function: FunctionType) -> str:
+    """The module whose variables it uses. `functools.wraps` makes `__module__` another's, and `exec` leaves none."""
+    return str(function.__globals__.get("__name__", ""))
+
+
+def is_another(cls: type) -> bool:
+    """Whether a class that says it is a library's or ours is not what has that name there: it was made elsewhere, and
+    `functools.update_wrapper`, `exec` or `dataclasses.make_dataclass` has given it that name."""
+    if not cls.__flags__ & MADE_BY_PYTHON:
+        return False
+    found: Any = sys.modules.get(cls.__module__)
+    for name in cls.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is not cls if cls.__module__ in ("builtins", "types") else found is not None and found is not cls
+
+
+def _is_defined_there(value: object, names: Mapping[str, Any]) -> bool:
+    if isinstance(value, FunctionType):
+        return value.__globals__ is names
+    return isinstance(value, type) and value.__module__ == names.get("__name__")
+
+
 class Description:
     """Functions, classes and modules stand in it once and are a number from then on: who calls whom is a net."""
 
@@ -98,6 +121,9 @@ class Description:
 
     def stands_once(self, value: object) -> bool:
         return isinstance(value, FunctionType | type | ModuleType)
+
+    def is_another(self, cls: type) -> bool:
+        return is_another(cls)
 
     def looks_into(self, module: object) -> bool:
         """Whether what is in a module counts, and not only its name."""
@@ -163,10 +189,13 @@ class Description:
 
     def _function(self, function: FunctionType, above: Above) -> Any:
         cells = [list(_content(cell)) for cell in function.__closure__ or ()]
-        if not self.looks_into(function.__module__):  # one that a library has made holds what it was made with
+        if not self.looks_into(home_of(function)):  # one that a library has made holds what it was made with
             return [_named(function), self.of(cells, above)] if cells else _named(function)
         code, names = function.__code__, function.__globals__
-        used = {name: names[name] for name in _names(code) if name in names}
+        asked = _names(code)
+        used = {name: names[name] for name in asked if name in names}
+        if not LOOKING_UP.isdisjoint(asked):  # by a name that may be put together: all of its module's functions
+            used |= {name: value for name, value in sorted(names.items()) if _is_defined_there(value, names)}
         imports = late_imports(code, str(names.get("__package__") or ""))
         parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__, imports)
         return ["function", self._code(code, above), *(self.of(part, above) for part in parts)]
@@ -178,8 +207,7 @@ class Description:
         return [code.co_code.hex(), code.co_exceptiontable.hex(), form, constants, names]
 
     def _class(self, cls: type, above: Above) -> Any:
-        made_up = cls.__module__ == "types" and not hasattr(types, cls.__name__)  # by `dataclasses.make_dataclass`
-        if not self.looks_into(cls.__module__) and not made_up:
+        if not self.looks_into(cls.__module__) and not self.is_another(cls):
             return _named(cls)
         members = {
             name: name if isinstance(member, MemberDescriptorType) else self.of(member, above)
@@ -200,6 +228,8 @@ class Description:
             return [type(value).__name__, repr(value.getvalue())]
         if isinstance(value, PurePath):  # it keeps what it was asked for
             return [type(value).__name__, str(value)]
+        if isinstance(value, weakref.ref):
+            return ["weakref", self.of(value(), above)]
         if isinstance(value, SILENT):
             return f"{type(value).__module__}.{type(value).__qualname__}"
         if isinstance(value, threading.local):

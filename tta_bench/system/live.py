@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Collection, Iterator
-from types import FunctionType, GenericAlias, ModuleType
+from types import FunctionType, GenericAlias, MemberDescriptorType, ModuleType
 from typing import Any
 
-from tta_bench.system.described import PLAIN, WRITTEN_BY_PYTHON, described
+from tta_bench.system.described import PLAIN, WRITTEN_BY_PYTHON, Description
 from tta_bench.system.sources import OURS, source_of
 
 NUMBERS = tuple(
@@ -69,7 +69,7 @@ def _differing(place: str, live: Any, written: Any, module: str) -> Iterator[tup
 
 
 def _same(live: Any, written: Any, module: str) -> bool:
-    if live is written or isinstance(written, GenericAlias):
+    if live is written or isinstance(written, GenericAlias | MemberDescriptorType):
         return True
     if type(live) in PLAIN and type(written) in PLAIN:
         return type(live) is type(written) and repr(live) == repr(written)  # nan is not equal to itself
@@ -78,14 +78,21 @@ def _same(live: Any, written: Any, module: str) -> bool:
     return not isinstance(written, type) and bool(_words(live) == _words(written))
 
 
+class Twice(Description):
+    """A class that was made a second time is the same."""
+
+    def is_another(self, cls: type) -> bool:
+        return False
+
+
 def _words(value: Any) -> Any:
     """What a value is; of one that stays as it is, asked for once."""
     if isinstance(value, FunctionType):
         return [value.__code__, *(part and _words(part) for part in (value.__defaults__, value.__kwdefaults__))]
     if isinstance(value, CHANGEABLE):
-        return described(value)
+        return Twice().of(value)
     if id(value) not in _asked:
-        _asked[id(value)] = (value, described(value))  # with the value itself: ids of the dead are used again
+        _asked[id(value)] = (value, Twice().of(value))  # with the value itself: ids of the dead are used again
     return _asked[id(value)][1]
 
 
