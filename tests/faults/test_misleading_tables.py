@@ -139,8 +139,8 @@ def test_a_tuned_baseline_is_named_as_such(tmp_path: Path) -> None:
     assert "than tda setting=5 by" in text
 
 
-def test_what_was_asked_for_last_travels_with_the_runs(tmp_path: Path) -> None:
-    run = saved(tmp_path / "one", "clip", 0.0)
+def test_what_was_asked_for_last_travels_with_the_runs(tmp_path: Path, toy_bench: Bench) -> None:
+    run = toy_bench.run(RunSpec("clip", "toy", "toyclip")).record
     assert run.folder is not None
     asked.note(run.folder)
     copied = checked(run.folder)
