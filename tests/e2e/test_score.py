@@ -101,7 +101,7 @@ def test_labels_of_another_variant(invoke: Invoke, home: Path, tmp_path: Path) -
     marks.write_text(marks.read_text().replace(" 1\n", " -1\n"))
     refused = invoke("score", run.run_id, "--variant", "voc2007:mltta", *where)
     assert refused.code == 2
-    assert "the voc2007 that is here has other images or labels than" in refused.err
+    assert "the voc2007 that is here has other images, labels or class names than" in refused.err
 
 
 def test_other_pictures_of_the_same_names_are_another_dataset(invoke: Invoke, home: Path, tmp_path: Path) -> None:
@@ -129,6 +129,30 @@ def test_what_finish_has_no_use_for_at_the_recorded_value(
     refused = invoke("score", only_run(home, "fusing").run_id, "--plugin", str(file), *TOYS, "--set", "weight=0.5")
     assert refused.code == 2
     assert "with these settings `finish` needs what the steps left behind" in refused.err
+
+
+def test_a_setting_that_steps_use_as_well(invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path) -> None:
+    """Against its own word: `finish_only` names it."""
+    file = tmp_path / "fusing.py"
+    used = FUSING.replace("MORE", "").replace("cosine.roll(1) **", "self.weight * cosine.roll(1) **")
+    file.write_text(used)
+    assert toy_run("fusing", "--plugin", f"{TOY},{file}").code == 0
+    refused = invoke("score", only_run(home, "fusing").run_id, "--plugin", str(file), *TOYS, "--set", "weight=0.9")
+    assert refused.code == 2
+    assert "`step` gives something else with these settings, too" in refused.err
+
+
+def test_class_names_that_changed_places_are_other_labels(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    build("folder", tmp_path)
+    (labels,) = tmp_path.rglob("labels.csv")
+    where = ("--data", f"folder={labels.parent}", *TOYS)
+    assert invoke("run", "-m", "clip", "-d", "folder", "-b", "toyclip", "--workers", "0", *where).code == 0
+    head, _, rows = labels.read_text().partition("\n")
+    first, *names = head.split(",")
+    labels.write_text(",".join([first, *names[::-1]]) + "\n" + rows)
+    refused = invoke("score", only_run(home, "clip").run_id, "--variant", "folder", *where)
+    assert refused.code == 2
+    assert "other images, labels or class names" in refused.err
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import logging
 import operator
 import random
 import re
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -164,6 +165,16 @@ def test_what_differs_is_described_differently(what: str) -> None:
 
 
 AGAIN = [what for what in PAIRS if what != "exhausted generator"]  # nothing tells what it will yield
+
+
+def test_what_c_keeps_for_itself_is_like_nothing_else() -> None:
+    """It has attributes, and they say nothing of what is in it."""
+    places = np.arange(5).flat
+    before = described(places)
+    next(places)
+    assert described(places) != before
+    base = sqlite3.connect(":memory:")
+    assert described(base) != described(base)
 
 
 def test_a_path_that_was_written_out_is_the_same() -> None:

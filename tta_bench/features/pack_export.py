@@ -79,18 +79,19 @@ def export(
             tensors[f"views/{name}"] = Stored(entry, (images, views, dim))
     for prompt in prompts:
         tensors[f"text/{prompt.name}"] = prompt.encode(prompt.adapt(backbone))[0].cpu().numpy()  # [C, P, D]
+    names = (dataset_name or dataset.name, backbone_name or backbone.name)
     metadata = {
         "ttabench_pack": FORMAT,
         "ids": json.dumps([sample.id for sample in samples]),
         "class_names": json.dumps(dataset.class_names),
-        "dataset": dataset_name or dataset.name,
-        "backbone": backbone_name or backbone.name,
+        "dataset": names[0],
+        "backbone": names[1],
         "logit_scale": repr(backbone.logit_scale),
         "logit_bias": repr(backbone.logit_bias),
         "prompt_texts": json.dumps({prompt.name: prompt.texts for prompt in prompts}),
         "provenance": json.dumps(
             _provenance(dataset, backbone, encoding, seed)
-            | {"warnings": _warnings(dataset, backbone, backbone_name or backbone.name, prompts)}
+            | {"warnings": _warnings(dataset, backbone, names, prompts)}
             | dict(notes or {})
         ),
     }
@@ -113,9 +114,12 @@ def _check_prompts(prompts: Sequence[PromptSet]) -> None:
             )
 
 
-def _warnings(dataset: Dataset, backbone: Backbone, name: str, prompts: Sequence[PromptSet]) -> list[str]:
+def _warnings(dataset: Dataset, backbone: Backbone, names: tuple[str, str], prompts: Sequence[PromptSet]) -> list[str]:
     """What a run on the images would say of them: nobody who has the pack alone can find it out."""
-    found = list(DatasetExtras.of(dataset).warnings)
+    found, (dataset_name, name) = list(DatasetExtras.of(dataset).warnings), names
+    made_for = BackboneExtras.of(backbone).made_for
+    if made_for and dataset_name.partition(":")[0] not in made_for:
+        found.append(f"{name} was made for {', '.join(made_for)} alone, so its numbers say nothing about a method")
     for prompt in prompts:
         if cut := prompt.too_long(prompt.adapt(backbone)):
             found.append(f"{counted(len(cut), 'text')} of prompt '{prompt.name}' longer than {name} reads, and cut")

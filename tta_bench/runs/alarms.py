@@ -142,9 +142,11 @@ def strangers(backbone: str, known_to: Sequence[str], dataset: str) -> list[str]
 
 
 def nothing_absent(labels: np.ndarray[Any, Any]) -> list[str]:
-    """Labels in {1, -1}: many files spell "absent" as -1, which is "ignore" here."""
-    if (labels == 0).any() or not (labels == -1).any():
+    """Labels in {1, -1}: many files spell "absent" as -1, which is "ignore" here. Or nothing but 1."""
+    if (labels == 0).any():
         return []
+    if not (labels == -1).any():
+        return ["every image has every class, so that nothing can be ranked wrongly and every AP is 100"]
     return [
         "the labels are 1 or -1 (ignore) and never 0 (absent): nothing can be ranked wrongly, so that every AP is 100 "
         "or undefined; absent is written as 0"

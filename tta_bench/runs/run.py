@@ -155,16 +155,18 @@ class Run:
             self.method.start(self._task())
         return observe(0)
 
-    def finish_again(self, outputs: Tensor, taught: bool = False) -> np.ndarray[Any, Any]:
-        """Scores [N, C] that a method which has only been started makes of outputs [N, B, C] of an earlier run; or one
-        that was taught by the stream."""
+    def finish_again(self, outputs: Tensor) -> np.ndarray[Any, Any]:
+        """Scores [N, C] that a method which has only been started makes of outputs [N, B, C] of an earlier run."""
         with torch.no_grad():
-            if taught:
-                for x in self.begin(Silent()):
-                    self.method.step(x)
-            else:
-                self.method.start(self._task())
+            self.method.start(self._task())
             return finished(self.method, outputs).detach().float().numpy()
+
+    def taught(self, outputs: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """As above after the whole stream, and what the steps gave: [N', B, C]."""
+        with torch.no_grad():
+            given = [self.method.step(x).detach().float().cpu() for x in self.begin(Silent())]
+            stepped = torch.stack([one if one.dim() == 2 else one[None] for one in given])
+            return finished(self.method, outputs).detach().float().numpy(), stepped.numpy()
 
     def _probe(self) -> Tensor:
         """What the backbone makes of a fixed picture and text, [2, D]; nothing where no method can have changed it."""

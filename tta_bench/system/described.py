@@ -13,6 +13,7 @@ import dis
 import functools
 import gc
 import hashlib
+import inspect
 import io
 import logging
 import os
@@ -20,10 +21,21 @@ import secrets
 import sys
 import sysconfig
 import threading
+import types
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePath
-from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from tta_bench.system import compiled, distributions
@@ -41,6 +53,11 @@ SILENT = (io.IOBase, logging.Logger, logging.Handler, *LOCKS)
 WRITTEN_BY_PYTHON = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"}
 WRITTEN_BY_PYTHON |= {"__abstractmethods__", "__orig_bases__", "__parameters__", "__firstlineno__"}
 WRITTEN_BY_PYTHON |= {"__static_attributes__", "__dataclass_fields__", "__dataclass_params__"}
+# Of C, and yet their attributes are all that there is to them, or nothing tells more.
+ALL_TOLD = (
+    *(types.FrameType, types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
+    *(MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
+)
 MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: by a class statement, mostly
 LOOKING_UP = {"globals", "eval", "exec", "vars", "locals"}
 Above = tuple[int, ...]
@@ -85,7 +102,7 @@ def home_of(function: FunctionType) -> str:
 def is_another(cls: type) -> bool:
     """Whether a class that says it is a library's or ours is not what has that name there: it was made elsewhere, and
     `functools.update_wrapper`, `exec` or `dataclasses.make_dataclass` has given it that name."""
-    if not cls.__flags__ & MADE_BY_PYTHON:
+    if not cls.__flags__ & MADE_BY_PYTHON or _is_of_c(cls):
         return False
     found: Any = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
@@ -228,6 +245,8 @@ class Description:
             return [type(value).__name__, repr(value.getvalue())]
         if isinstance(value, PurePath):  # it keeps what it was asked for
             return [type(value).__name__, str(value)]
+        if isinstance(value, GeneratorType):
+            return ["generator", self._code(value.gi_code, above), self.of(inspect.getgeneratorlocals(value), above)]
         if isinstance(value, weakref.ref):
             return ["weakref", self.of(value(), above)]
         if isinstance(value, SILENT):
@@ -245,7 +264,9 @@ class Description:
         try:
             inside = _inside(value, attributes)
         except Exception:  # whoever can't be copied may raise anything
-            inside = None if attributes else f"like nothing else: {secrets.token_hex(8)}"
+            opaque = any(map(_is_of_c, type(value).__mro__[:-1])) and not isinstance(value, ALL_TOLD)
+            told = attributes and not opaque
+            inside = None if told else f"like nothing else: {secrets.token_hex(8)}"
         code = self._compiled(getattr(value, "__module__", None)) if callable(value) else ""  # a function of Cython's
         return [self.of(type(value), above), self.of(attributes, above), self.of(inside, above), *filter(None, [code])]
 
@@ -271,6 +292,11 @@ def _inside(value: Any, attributes: Mapping[str, Any]) -> Any:
         return parts
     maker, arguments, state, items, pairs = (*parts, None, None, None)[:5]
     return [maker, arguments, None if _is_known(state, attributes) else state, list(items or ()), list(pairs or ())]
+
+
+def _is_of_c(kind: type) -> bool:
+    """Whether a class was written in C, whose objects may keep more than their attributes: a database in memory."""
+    return any(isinstance(member, WrapperDescriptorType | MethodDescriptorType) for member in vars(kind).values())
 
 
 def _is_known(state: Any, attributes: Mapping[str, Any]) -> bool:
