@@ -49,6 +49,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def forget() -> None:
     for cached in (sources.built_in_source, sources.source_of, sources.own_source, live._as_written):
         cached.cache_clear()
+    live._sound.clear()
 
 
 def source_after(edit: Callable[[], object], module: str) -> tuple[str, str]:

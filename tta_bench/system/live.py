@@ -8,6 +8,7 @@ a second time, from the very bytes that its digest was made of, and what it then
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Collection, Iterator
 from types import FunctionType, GenericAlias, MemberDescriptorType, ModuleType
@@ -27,18 +28,42 @@ SILENT = {"_abc_impl", "__slotnames__", *WRITTEN_BY_PYTHON}  # Python's own, som
 GONE = "gone"
 CHANGEABLE = (list, dict, set, bytearray)
 _asked: dict[int, tuple[Any, Any]] = {}
+_sound: dict[str, tuple[tuple[Any, ...], list[Any]]] = {}  # module -> what it held when all of it was as written
 
 
 def replaced() -> dict[str, Any]:
     """What of our code that makes numbers is something else in this process than its source says, by its place."""
     found: dict[str, Any] = {}
     for name in [name for name in sorted(sys.modules) if f"{name}.".startswith(NUMBERS)]:
-        live, written = vars(sys.modules[name]), _as_written(name)
-        for key in _compared(live, written) if written else ():
-            of_import = key.startswith("__") or isinstance(live.get(key), ModuleType)  # what a package has got since
-            if not of_import:
-                found |= _differing(f"{name}.{key}", live.get(key, GONE), written.get(key, GONE), name)
+        held = _held(name)
+        inside = [Twice().of(value) for value in held if isinstance(value, CHANGEABLE)]
+        before = _sound.get(name)
+        if before is not None and before[1] == inside and _is_same(held, before[0]):
+            continue  # nothing has been put there since it was found to be as written
+        differing = dict(_unlike_source(name))
+        found |= differing
+        if not differing:
+            _sound[name] = (held, inside)
     return found
+
+
+def _is_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+def _held(name: str) -> tuple[Any, ...]:
+    """What a module and its own classes hold."""
+    live = [value for key, value in vars(sys.modules[name]).items() if not key.startswith("__")]
+    classes = [value for value in live if isinstance(value, type) and value.__module__ == name]
+    return (*live, *(member for cls in classes for key, member in vars(cls).items() if key not in SILENT))
+
+
+def _unlike_source(name: str) -> Iterator[tuple[str, Any]]:
+    live, written = vars(sys.modules[name]), _as_written(name)
+    for key in _compared(live, written) if written else ():
+        of_import = key.startswith("__") or isinstance(live.get(key), ModuleType)  # what a package has got since
+        if not of_import:
+            yield from _differing(f"{name}.{key}", live.get(key, GONE), written.get(key, GONE), name)
 
 
 @functools.cache
