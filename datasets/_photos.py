@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ class Photos:
     """
 
     name: ClassVar[str]
+    of_copies: ClassVar[str] = ""  # what is known of photos that are there several times
 
     def __init__(
         self,
@@ -65,12 +66,21 @@ class Photos:
             if count > 1:  # which of them a score or a label is meant for, nobody could tell
                 raise BadData(visible(f"{self.name}: the {kind} {twice} is there twice, by {label_sources[0]}"))
         self.class_names = tuple(class_names)
-        self.warnings, self.full_size = tuple(warnings), full_size
         self.sources = tuple(dict.fromkeys((*label_sources, *sorted({file.parent for file in files}))))
         self.ids, self.files, self.labels = list(ids), list(files), labels
         self.labels.flags.writeable = False  # a sample's labels are a row of it
         self._looks = _looks(self.name, self.files)
-        self.fingerprint = _fingerprint(self.ids, contents.digests(self.files))
+        found = contents.digests(self.files)
+        self.fingerprint = _fingerprint(self.ids, found)
+        self.warnings, self.full_size = (*warnings, *self._copies(found)), full_size
+
+    def _copies(self, digests: Sequence[str]) -> Iterator[str]:
+        """One photo under two ids counts twice, and may have other labels each time."""
+        (most, times), different = Counter(digests).most_common(1)[0], len(set(digests))
+        if times > 1:
+            first = visible(str(self.ids[digests.index(most)]))
+            again = f"of {len(digests):,} images {len(digests) - different:,} are copies of others, byte for byte"
+            yield f"{self.name}: {again}; {first} is there {times:,} times{self.of_copies}"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -120,13 +130,6 @@ def _decode_as_found(file: Path, size: int, changed: int) -> Image:
         if (status.st_size, status.st_ctime_ns) != (size, changed):
             raise BadData(f"{file} has changed since the dataset was opened; run it again")
     return decode(file)
-
-
-def file_size(file: Path) -> int | None:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return None
 
 
 def _fingerprint(ids: Sequence[str], digests: Sequence[str]) -> str:

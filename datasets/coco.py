@@ -36,11 +36,14 @@ class _COCO(OfficialPhotos):
     def open(cls, root: Path, variant: str = "default") -> Self:
         check_variant(cls.name, variant, VARIANTS)
         folder, parts = cls.layout.find(root)
-        class_names, file_names, labels = read_instances(parts["annotations"])
+        class_names, file_names, labels, unsaid = read_instances(parts["annotations"])
         kept = labelled(labels)
         warnings = count_warnings(cls.layout, len(file_names), len(kept))
         if len(class_names) != CLASSES:
             warnings.append(f"{cls.name} has {counted(len(class_names), 'class')} here; COCO has {CLASSES}")
+        if unsaid:
+            crowds = "without iscrowd: if some are crowd regions, they count as objects"
+            warnings.append(f"{cls.name}: {counted(unsaid, 'annotation')} {crowds}")
         if variant == "mltta-five":
             kept = np.flatnonzero(labels.sum(axis=1) == 5)
         files = [parts["images"] / file_names[i] for i in kept]
@@ -84,8 +87,9 @@ class COCO2017Val(_COCO):
     )
 
 
-def read_instances(file: Path) -> tuple[list[str], list[str], Labels]:
-    """Class names by category id, images by image id, and which class is in which image, [N, C]."""
+def read_instances(file: Path) -> tuple[list[str], list[str], Labels, int]:
+    """Class names by category id, images by image id, which class is in which image, [N, C], and how many annotations
+    don't say whether they are a crowd."""
     try:
         content: dict[str, Any] = parse_json(read_utf8(file), _without_outlines)
         categories = sorted(content["categories"], key=lambda category: category["id"])
@@ -105,7 +109,8 @@ def read_instances(file: Path) -> tuple[list[str], list[str], Labels]:
             raise ValueError("a name in it is no text")
         if not all(name.strip() for name in class_names):
             raise ValueError("a class has no name")
-        return class_names, files, labels
+        unsaid = sum(annotation["iscrowd"] is None for annotation in content["annotations"])
+        return class_names, files, labels, unsaid
     except (ValueError, TypeError) as error:
         raise BadData(f"{file}: not a COCO annotation file: {error}") from error
     except KeyError as error:

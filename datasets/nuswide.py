@@ -7,7 +7,6 @@ reported. They may lie in the folders of the list (Flickr/WORD/FILE) or all in o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -20,12 +19,11 @@ from tta_bench.datasets._photos import (
     OfficialPhotos,
     check_variant,
     count_warnings,
-    file_size,
     full_size,
     labelled,
 )
 from tta_bench.errors import BadData
-from tta_bench.system.files import file_digest, read_utf8
+from tta_bench.system.files import read_utf8
 from tta_bench.system.text import counted
 
 _CONCEPTS = """
@@ -40,7 +38,6 @@ _PLURALS = "birds boats buildings cars clouds flags flowers horses plants rocks 
 SINGULAR = {plural: plural.removesuffix("s") for plural in _PLURALS.split()}
 VARIANTS = ("default", "mltta", "singular")
 LABELLED = 83_898  # of the 107,859 listed; second-hand, so another number is worth a line and no more
-MANY = 10  # identical files that are no accident
 
 
 class NUSWideTest(OfficialPhotos):
@@ -50,6 +47,7 @@ class NUSWideTest(OfficialPhotos):
     title: ClassVar[str] = "NUS-WIDE"
     layout: ClassVar[Layout] = NUSWIDE
     variants: ClassVar[tuple[str, ...]] = VARIANTS
+    of_copies: ClassVar[str] = ": Flickr gives one picture for every photo that is gone; delete them to leave them out"
 
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:
@@ -59,8 +57,7 @@ class NUSWideTest(OfficialPhotos):
         labels = np.stack([_read_concept(parts["labels"], concept, len(names)) for concept in CONCEPTS], axis=1)
         wanted = labelled(labels).tolist()
         located = zip(wanted, locate(parts["images"], [names[i] for i in wanted]), strict=True)
-        found = {i: (file, file_size(file)) for i, file in located if file is not None}
-        files = {i: file for i, (file, size) in found.items() if size is not None}  # None: a link that leads nowhere
+        files = {i: file for i, file in located if file is not None and file.exists()}  # a link may lead nowhere
         missing = [names[i] for i in wanted if i not in files]
         if not files:
             raise BadData(f"nuswide: none of the images listed in {parts['list']} is under {parts['images']}")
@@ -78,7 +75,7 @@ class NUSWideTest(OfficialPhotos):
             labels[list(files)],
             # The photos' folder itself tells when a word's folder appears, or a photo in one that had none.
             [parts["list"], parts["labels"], *cls.layout.preferred(root, folder), parts["images"]],
-            [*warnings, *_stand_ins(found.values())],
+            warnings,
             full_size(cls.layout, len(names), len(wanted), LABELLED),
         )
 
@@ -88,24 +85,6 @@ def _count_warnings(layout: Layout, listed: int, with_labels: int) -> list[str]:
     if not warnings and with_labels != LABELLED:
         warnings.append(f"nuswide has {counted(with_labels, 'image')} with labels here; others count {LABELLED:,}")
     return warnings
-
-
-def _stand_ins(files: Iterable[tuple[Path, int | None]]) -> list[str]:
-    """Flickr answers with one and the same picture for every photo that is gone: many files of the same content."""
-    by_size: dict[int | None, list[Path]] = {}
-    for file, size in files:
-        by_size.setdefault(size, []).append(file)
-    same: dict[str, list[Path]] = {}
-    for size, some in by_size.items():
-        if size is not None and len(some) >= MANY:  # hardly ever by chance, so few files are read
-            for file in some:
-                same.setdefault(file_digest(file), []).append(file)
-    return [
-        f"nuswide: {len(copies):,} photos are one and the same file, as Flickr gives for a photo that is gone, the "
-        f"first is {copies[0]}; delete them, and they are left out"
-        for copies in same.values()
-        if len(copies) >= MANY
-    ]
 
 
 def _read_concept(folder: Path, concept: str, images: int) -> Labels:

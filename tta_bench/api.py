@@ -158,6 +158,8 @@ def load_results(folder: Path | str | None = None) -> Results:
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder")
     found, problems = records.load_all(root)
+    if not found and not problems and (root / "runs").is_dir():
+        raise UsageError(f"{root}: no runs in it, but it has a folder of them: load_results({str(root / 'runs')!r})")
     return Results(found, problems=problems)
 
 

@@ -100,6 +100,9 @@ def test_what_can_not_be(toys: tta_bench.Bench) -> None:
         tta_bench.run("clip", "toy", pack="some.safetensors")
     with pytest.raises(UsageError, match="no such folder"):
         tta_bench.load_results("/nowhere/at/all")
+    toys.runs.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(UsageError, match="it has a folder of them: load_results"):
+        tta_bench.load_results(toys.home)
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,21 @@ def test_a_recipe_that_draws_anew_each_time_is_named(toy_bench: Bench, monkeypat
         toy_bench.run(spec)
 
 
+class Jittered(Toy):
+    """As one that was written for training."""
+
+    def __getitem__(self, i: int) -> Sample:
+        sample = super().__getitem__(i)
+        shift = int(np.random.randint(1, 200))  # noqa: NPY002
+        return Sample(sample.id, lambda: sample.load().point(lambda value: (value + shift) % 256), sample.labels)
+
+
+def test_a_dataset_that_draws_its_pictures_anew_is_named(toy_bench: Bench) -> None:
+    with pytest.raises(PluginError, match="dataset 'toy' gives another picture for .* each time"):
+        toy_bench.run(RunSpec("clip", Jittered("default"), "toyclip"))
+    assert not list(toy_bench.runs.glob("*/run.json"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Drawn(Plain):
     """Views from numpy's own random numbers."""

@@ -250,3 +250,14 @@ def test_a_checkpoint_is_of_as_many_threads(home: Path) -> None:
     with limited_threads(2):
         assert torch.get_num_threads() == 2
         assert run._writer() != one
+
+
+def test_a_relative_home_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook may change its folder between two cells."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TTABENCH_HOME", "kept")
+    benches = [Bench("home", "data", results="runs", data={"folder": Path("own")}), Bench()]
+    monkeypatch.chdir("/")
+    assert [bench.home for bench in benches] == [tmp_path / "home", tmp_path / "kept"]
+    assert (benches[0].runs, benches[0].root_of("folder:x")) == (tmp_path / "runs", tmp_path / "own")
+    assert (benches[0].data_root, benches[1].runs) == (tmp_path / "data", tmp_path / "kept/runs")

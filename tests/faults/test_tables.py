@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.faults.toy_runs import TOY_RUN
 from tests.record_fixtures import on, record
+from tta_bench.metrics.bootstrap import ImageResamples
+from tta_bench.metrics.paired import Resampled, mean_ap
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report.board import boards
 from tta_bench.report.frame import long_form
@@ -81,3 +84,24 @@ def test_different_versions_in_one_cell_are_said(format_: Any) -> None:
     assert "different versions" not in same.leaderboard(format_)
     unknown = Results([by("0.2.0", "2.15.0", 0), record(seed=1, replicate=Identity({"seed": 1}))])
     assert "ttabench unknown, 0.2.0" in " ".join(unknown.leaderboard(format_, width=300).split())
+
+
+def test_one_stream_under_two_names_is_said() -> None:
+    own = record(seed=1, replicate=Identity({"seed": 1}))
+    numbered = record(order="shuffled:1", replicate=Identity({"order": "shuffled:1"}))
+    another = record(order="shuffled:2", replicate=Identity({"order": "shuffled:2"}))
+    said = "1 run repeats the stream of another run of its cell"
+    assert said in " ".join(Results([own, numbered, another]).leaderboard("md").split())
+    assert "repeat" not in Results([own, another]).leaderboard("md")
+    elsewhere = record("clip", order="shuffled:1", replicate=Identity({"order": "shuffled:1"}))
+    assert "repeat" not in Results([own, elsewhere]).leaderboard("md")
+
+
+def test_an_interval_ends_where_map_does() -> None:
+    labels = (np.arange(40)[:, None] % 4 == np.arange(4)).astype(np.int8)  # [N, C]
+    for sign, end in ((1.0, "high"), (-1.0, "low")):
+        scores = sign * labels.astype(np.float32)
+        scores[:2] *= -1  # one positive out of place, of two classes
+        found = mean_ap([Resampled.of(scores, labels, ImageResamples(40, 200))])
+        assert 0 <= found.low <= found.value <= found.high <= 100, end
+    assert found.low < found.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shlex
 import signal
@@ -95,3 +96,11 @@ def test_a_small_dev_shm(tmp_path: Path, rendered_here: bytes, size: str, seen: 
     assert (IN_PROCESS if seen else "rendering the rest in this process") in done.stderr
     (file,) = (tmp_path / "small" / "runs").glob("*/scores.safetensors")
     assert file.read_bytes() == rendered_here
+
+
+def test_a_process_of_a_pool_renders_by_itself(
+    toy_registry: Registry, tmp_path: Path, rendered_here: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python lets a daemon have no processes of its own."""
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    assert with_workers(toy_registry, tmp_path / "pooled")[0] == rendered_here

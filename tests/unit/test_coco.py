@@ -176,3 +176,14 @@ def test_a_truncated_photo_is_named(root: Path) -> None:
     file = photo(root / "coco/val2017/000000000139.jpg", "truncated")
     with pytest.raises(BadData, match=str(file)):
         COCO2017Val.open(root)[0].load()
+
+
+def test_annotations_that_do_not_say_whether_they_are_crowds_are_counted(root: Path) -> None:
+    file = root / "coco/annotations/instances_val2017.json"
+    content = json.loads(file.read_text())
+    del content["annotations"][0]["iscrowd"]
+    file.write_text(json.dumps(content))
+    warning = COCO2017Val.open(root).warnings[-1]
+    assert warning.startswith(
+        "coco2017: 1 annotation without iscrowd: if some are crowd regions, they count as objects"
+    )

@@ -230,3 +230,12 @@ def test_bad_class_names(tmp_path: Path, content: str | None, complaint: str) ->
         (place / "classnames.txt").write_text(content)
     with pytest.raises(BadData, match=complaint):
         Folder.open(place)
+
+
+def test_copies_of_a_photo_are_said(tmp_path: Path) -> None:
+    """In two classes' folders it would be an image of each."""
+    place = make_classes(tmp_path / "classes", "cat", "dog")
+    files = sorted(place.glob("*/*.JPEG"))
+    files[-1].write_bytes(files[0].read_bytes())
+    warning = Folder.open(place).warnings[-1]
+    assert warning == "folder: of 3 images 1 are copies of others, byte for byte; cat/0.JPEG is there 2 times"

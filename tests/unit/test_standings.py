@@ -325,4 +325,6 @@ def test_mixed_fills_gaps_and_marks_them() -> None:
     assert not board.is_best(row(board, "purf"), column, "mAP")
     assert board.is_best(row(board, "tda"), column, "mAP")
     assert any("†" in note for note in board.notes)
+    assert any("2 protocols, kept apart" in note for note in apart.notes)
+    assert any("2 protocols, in one column" in note for note in board.notes)
     assert "purf" not in board.sentence

@@ -224,9 +224,11 @@ def preview(
     """Write contact sheets of a dataset's images and of each view recipe."""
     from tta_bench.checks.preview import write_sheets
     from tta_bench.runs.bench import Bench
+    from tta_bench.system.progress import Terminal
     from tta_bench.views import parse_recipe
 
     views = [parse_recipe(name) for name in names(recipe or SHOWN_RECIPES, "--recipe")]
-    opened = Bench(data_root=data_root, registry=registry(plugin, no_plugin)).dataset(dataset)
+    found = registry(plugin, no_plugin)
+    opened = Bench(data_root=data_root, registry=found, progress=Terminal()).dataset(dataset)
     for file in write_sheets(opened, dataset, views, output, images, size, seed):
         print(file)

@@ -65,6 +65,7 @@ def score(
     from tta_bench.runs.again import Elsewhere
     from tta_bench.runs.bench import Bench
     from tta_bench.runs.rescoring import Change, rescore
+    from tta_bench.system.progress import Terminal
 
     choice("--format", format_, FORMATS)
     change = Change(
@@ -82,7 +83,8 @@ def score(
 
         fence = Fence()
     plugins = registry(plugin, None, fence)
-    bench = Bench(data_root=data_root, device=device, data=data_paths(data), registry=plugins, fence=fence)
+    roots = data_paths(data)
+    bench = Bench(None, data_root, device, data=roots, registry=plugins, fence=fence, progress=Terminal())
     found = [rescore(record, change, bench, Elsewhere(pack, weights, prompt)) for record in runs]
     shown = names(metric, "--metric") if metric else list(SHOWN)
     for name in shown:

@@ -132,16 +132,22 @@ class EncodedViews:
         return images
 
     def _refuse_chance(self, block: int) -> None:
-        """What a recipe of somebody's own makes of an image has to be the same each time: it may be made in parts."""
-        if origin_of(self.recipe).built_in:
+        """Images and recipes of somebody's own have to be the same each time: features may be made in parts."""
+        if origin_of(self.dataset).built_in and origin_of(self.recipe).built_in:
             return
         first = self.entry.images_of(block)[0]
         one, other = (render(self.dataset, first, self.recipe, self.seed, self.preprocess) for _ in range(2))
-        if not torch.equal(one, other):
+        if torch.equal(one, other):
+            return
+        picture, again = (self.dataset[first] for _ in range(2))
+        if picture.load().tobytes() != again.load().tobytes():
             raise PluginError(
-                f"recipe '{self.recipe.name}' makes other views of the same image each time: draw them from its seed, "
-                "the image's id and the view's number alone"
+                f"dataset '{self.dataset.name}' gives another picture for {picture.id} each time: load the same one"
             )
+        raise PluginError(
+            f"recipe '{self.recipe.name}' makes other views of the same image each time: draw them from its seed, "
+            "the image's id and the view's number alone"
+        )
 
     def _refuse_company(self, pixels: Tensor, features: Tensor) -> None:
         """Features are read by whoever asks for the image, so they may not depend on what was encoded with it."""

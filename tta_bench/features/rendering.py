@@ -7,6 +7,7 @@ noticed.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -98,6 +99,8 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
     def usable(self, workers: int, reporter: Reporter) -> int:
         """How many workers to start: none for a few blocks, or if what they render ahead would not fit."""
         if workers == 0 or len(self) <= FEW_BLOCKS:
+            return 0
+        if multiprocessing.current_process().daemon:  # as in a Pool: Python lets it have no processes of its own
             return 0
         free = free_shared_memory()
         images = max(len(block) for block in self.work)

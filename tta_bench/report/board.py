@@ -95,10 +95,10 @@ def _board(
     cells: Cells = {(row_of[key[:2]], columns[key[2:]], kind): cell for key, kind, cell in _cells(frame, wanted)}
     rows = sorted({row_of[key] for key in _distinct(frame, ROW)}, key=lambda row: row.name)
     shown = sorted(columns.values(), key=lambda column: column.name)
-    said = notes.notes(frame)
+    said = notes.notes(frame, wanted.mixed)
     if wanted.mixed:
         shown, cells, into = _mixed(shown, cells)
-        said += notes.mixed(into) if into else []
+        said += notes.other_protocols(into) if into else []
     average, over, why_not = _average(shown)
     if average is not None:
         cells |= _averages(rows, average, over, cells)

@@ -10,6 +10,7 @@ from tta_bench.report.cells import INTERVAL, MIXED, RANK, Board, Column
 from tta_bench.report.comparison import BASELINES
 from tta_bench.report.draws import SPACES
 from tta_bench.report.frame import BETWEEN_NOTES, SCORES, VERSIONS
+from tta_bench.system.names import SHUFFLED
 from tta_bench.system.text import counted
 
 CELL = [
@@ -73,23 +74,38 @@ def marks(columns: Sequence[Column], untrained: bool) -> list[str]:
     return said
 
 
-def notes(frame: pd.DataFrame) -> list[str]:
+def notes(frame: pd.DataFrame, mixed: bool = False) -> list[str]:
     counts = sorted(frame.groupby(CELL).size().unique())
     few, many = int(counts[0]), int(counts[-1])
     said = [f"{counted(few, 'run')} per cell." if few == many else f"{few} to {counted(many, 'run')} per cell."]
     for dataset, protocols in frame.groupby("dataset")["protocol"].nunique().items():
         if protocols > 1:
-            said.append(f"{dataset}: {protocols} protocols, kept apart (ttabench show RUN has the parts).")
+            how = "in one column" if mixed else "kept apart"
+            said.append(f"{dataset}: {protocols} protocols, {how} (ttabench show RUN has the parts).")
     if bool(frame["mAP"].isna().any()):
         said.append("Where a run has a speed but no mAP, it is undefined: no image of its stream has a label.")
     for label, states in frame.groupby("label")["code"].nunique().items():
         if states > 1:
             said.append(f"{label}: {states} rows by other code, told apart by the digest of their config.")
-    said += _mixed_versions(frame) + _machines(frame) + _encoders(frame) + _unmatched(frame) + _warned(frame)
+    for part in (_one_stream, _mixed_versions, _machines, _encoders, _unmatched, _warned):
+        said += part(frame)
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:
         said.append(f"Hyper-parameters are the defaults except where the row says otherwise ({', '.join(tags)}).")
     return said
+
+
+def _one_stream(frame: pd.DataFrame) -> list[str]:
+    """Shuffles go by the run's seed or by a number of their own, so that one stream may have two names."""
+    shuffles = frame[frame["stream"] == SHUFFLED]
+    number = shuffles["order"].str.partition(":")[2].where(lambda own: own != "", shuffles["seed"].astype(str))
+    again = shuffles.assign(number=number).duplicated([*CELL, "number"])
+    if not again.any():
+        return []
+    first = shuffles[again].iloc[0]
+    count = int(again.sum())
+    whose = "1 run repeats the stream of another run of its cell" if count == 1 else f"{count} runs repeat streams"
+    return [f"{whose} under another name ({first['run']}): less differs between them than between others."]
 
 
 def _machines(frame: pd.DataFrame) -> list[str]:
@@ -129,7 +145,7 @@ def _warned(frame: pd.DataFrame) -> list[str]:
     return said
 
 
-def mixed(columns: Sequence[Column]) -> list[str]:
+def other_protocols(columns: Sequence[Column]) -> list[str]:
     """Of columns that took in what belongs to others."""
     names = ", ".join(column.name for column in columns)
     return [f"{MIXED} is of another protocol than the rest of its column ({names}): not to be compared with it."]

@@ -21,7 +21,7 @@ from tta_bench.report.frame import SHOWN_DIGITS
 from tta_bench.system.names import kind_of
 from tta_bench.system.progress import Advance, Reporter, Silent
 
-VERSION = 3  # raised whenever the same scores would give other numbers, or they are kept in another form
+VERSION = 4  # raised whenever the same scores would give other numbers, or they are kept in another form
 Key = tuple[str, str, str]  # protocol, kind of order and metric
 
 

@@ -82,10 +82,11 @@ class Bench:
         fence: Fence | None = None,
         progress: bool | Reporter = False,
     ) -> None:
-        self.home = paths.home() if home is None else Path(home).expanduser()
-        self.runs = self.home / "runs" if results is None else Path(results).expanduser()
-        self.data_root = paths.data() if data_root is None else Path(data_root).expanduser()
-        self.data = dict(config.load().data if data is None else data)
+        self.home = paths.home() if home is None else paths.absolute(home)
+        self.runs = self.home / "runs" if results is None else paths.absolute(results)
+        self.data_root = paths.data() if data_root is None else paths.absolute(data_root)
+        roots = config.load().data if data is None else data
+        self.data = {name: paths.absolute(root) for name, root in roots.items()}
         self.registry = default_registry() if registry is None else registry
         self.encoding = EncodingOptions() if encoding is None else encoding
         self.checkpoint_seconds = checkpoint_seconds

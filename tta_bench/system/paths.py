@@ -13,10 +13,15 @@ import platformdirs
 from tta_bench.system import config
 
 
+def absolute(path: Path | str) -> Path:
+    """Where it is now: what a relative path means changes with the working folder."""
+    return Path(path).expanduser().absolute()
+
+
 def home() -> Path:
     variable = os.environ.get("TTABENCH_HOME")
     if variable:
-        return Path(variable).expanduser()
+        return absolute(variable)
     return config.load().home or Path(platformdirs.user_cache_dir("ttabench"))
 
 
@@ -30,4 +35,4 @@ def runs() -> Path:
 
 def data() -> Path:
     variable = os.environ.get("TTABENCH_DATA")
-    return Path(variable).expanduser() if variable else config.load().data_root or home() / "data"
+    return absolute(variable) if variable else config.load().data_root or home() / "data"
