@@ -333,11 +333,11 @@ def array_in_words(value: object) -> list[Any] | None:
 
 
 def _named(thing: Any) -> str:
-    """What is ours or a library's, by its name; of ours counts what it says as well."""
+    """What is ours or a library's, by its name; of ours counts what it says as well. A function that a library has made
+    for somebody's class (`__repr__` of a dataclass) has that one's name, and is the library's all the same."""
     name = f"{thing.__module__}.{thing.__qualname__}"
-    if counts(str(thing.__module__)):
-        return f"{name} {built_in_source(thing.__module__)}"
-    return f"{name}{_installed(thing.__module__)}"
+    home = home_of(thing) if isinstance(thing, FunctionType) else str(thing.__module__)
+    return f"{name} {built_in_source(home)}" if counts(home) else f"{name}{_installed(home)}"
 
 
 def _installed(module: object) -> str:
