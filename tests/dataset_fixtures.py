@@ -16,7 +16,7 @@ from tta_bench.datasets.voc import CLASSES
 # ---------------------------------------------------------------------------------------------------------- photos
 
 
-def photo(file: Path, kind: str = "rgb") -> Path:
+def photo(file: Path, kind: str = "rgb", comment: str = "") -> Path:
     """A 40 x 24 JPEG, left half red: rgb, grayscale, cmyk, rotated (by EXIF), line (1 pixel high) or truncated."""
     file.parent.mkdir(parents=True, exist_ok=True)
     image = Image.new("RGB", (40, 1 if kind == "line" else 24), (0, 0, 250))
@@ -29,7 +29,7 @@ def photo(file: Path, kind: str = "rgb") -> Path:
     elif kind == "rotated":
         exif[0x0112] = 6  # show it turned by 90 degrees to the right: 24 x 40, the upper half red
     buffer = io.BytesIO()
-    own = hashlib.sha256(f"{file.parent.name}/{file.name}".encode()).hexdigest()[:8]  # no photo is another's copy
+    own = hashlib.sha256((comment or file.name).encode()).hexdigest()[:8]  # no photo is another's copy
     image.save(buffer, "JPEG", quality=95, exif=exif, comment=own)
     content = buffer.getvalue()
     file.write_bytes(content[: len(content) // 2] if kind == "truncated" else content)

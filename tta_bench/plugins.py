@@ -241,8 +241,9 @@ class Registry:
 
     def _installed(self) -> list[Plugin]:
         found: dict[tuple[str, str, str], Plugin] = {}
+        who = cache(_name_and_version)  # for each, all that is written about the distribution is parsed
         for entry in self._entry_points():
-            distribution, version = (entry.dist.name, entry.dist.version) if entry.dist else ("unknown", "")
+            distribution, version = who(entry.dist)
             kind, _, name = entry.name.partition(".")
             if kind not in KINDS or not name:
                 self.warnings.append(
@@ -312,6 +313,10 @@ class Registry:
             except PluginError as error:
                 failed[plugin] = str(error)
         return failed
+
+
+def _name_and_version(distribution: importlib.metadata.Distribution | None) -> tuple[str, str]:
+    return ("unknown", "") if distribution is None else (distribution.name, distribution.version)
 
 
 def _misnamed_hook(module: ModuleType) -> NameError | None:

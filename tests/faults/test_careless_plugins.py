@@ -159,7 +159,7 @@ class Jittered(Toy):
 
 
 def test_a_dataset_that_draws_its_pictures_anew_is_named(toy_bench: Bench) -> None:
-    with pytest.raises(PluginError, match="dataset 'toy' gives another picture for .* each time"):
+    with pytest.raises(PluginError, match=r"dataset 'toy' gives another picture for .* each time"):
         toy_bench.run(RunSpec("clip", Jittered("default"), "toyclip"))
     assert not list(toy_bench.runs.glob("*/run.json"))
 

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
-from typer.main import get_command
 
 from tests.conftest import Invoke
 from tests.faults.fuzzing import WILD, WILD_TEXT, altered, damaged, few_and_many, for_all, outcome
-from tta_bench.cli.app import app
+from tta_bench.cli.app import commands
 from tta_bench.cli.options import configured
 from tta_bench.errors import UsageError
 from tta_bench.runs import hyperparameters
@@ -49,7 +48,7 @@ def use_config(folder: Path) -> None:
     found = config.load()
     for path in filter(None, (found.home, found.data_root, *found.data.values())):
         (path / "store").exists()
-    configured(get_command(app))
+    configured(commands())
 
 
 @few_and_many

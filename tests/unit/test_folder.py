@@ -157,7 +157,7 @@ def test_a_truncated_photo_is_named(tmp_path: Path) -> None:
 def make_classes(folder: Path, *classes: str) -> Path:
     for number, name in enumerate(classes):
         for image in range(number + 1):
-            photo(folder / name / f"{image}.JPEG")
+            photo(folder / name / f"{image}.JPEG", comment=f"{name} {image}")
     return folder
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
@@ -90,6 +91,12 @@ def root(
     _ = debug  # read from the command line in command(), so that it works behind the command's name too
 
 
+@functools.cache
+def commands() -> Any:
+    """All of them with their options, which typer makes anew whenever it is asked."""
+    return get_command(app)
+
+
 def command() -> None:
     """What the command line asks for: errors that a user can mend become one line and an exit code."""
     # Two OpenMP threads that spin for each other on a busy machine encode twenty times slower; sleeping ones don't.
@@ -101,8 +108,8 @@ def command() -> None:
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     asks = {"-h", "--help", "--version"} & set(arguments)  # that must work with a broken ttabench.toml too
     try:
-        defaults = {} if asks else configured(get_command(app))
-        code = app(arguments, prog_name="ttabench", standalone_mode=False, default_map=defaults)
+        defaults = {} if asks else configured(commands())
+        code = commands()(arguments, prog_name="ttabench", standalone_mode=False, default_map=defaults)
         if code == Interrupted.exit_code:  # typer makes this of a KeyboardInterrupt, without a word
             say_once(lambda: complain("interrupted"))
         sys.exit(code)

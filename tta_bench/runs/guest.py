@@ -28,6 +28,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+import tta_bench.views  # noqa: F401  # most plugins import it, and OpenCV with it: once for all of them
 from tta_bench.errors import BadData, DataMissing, PluginError, TTABenchError, UsageError, WeightsMissing
 from tta_bench.interfaces import Method, Observation, Preprocess, Task, TextEncoder
 from tta_bench.plugins import KINDS, Registry
@@ -51,6 +52,7 @@ def main() -> None:
     """Root: `python -m tta_bench.runs.guest DESCRIPTOR`, a socket through which more sockets come, one for a host."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which ends what it has begun
     torch.set_num_threads(1)  # a pool of threads would not survive a fork; a session sets its own number
+    known.code_digest()  # of what all guests execute, which is loaded by now
     _fork_for_each(socket.socket(fileno=int(sys.argv[1])), _host)
 
 
