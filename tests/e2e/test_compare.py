@@ -91,6 +91,9 @@ def test_all_pairs_are_marked_exploratory(invoke: Invoke, runs: Path) -> None:
     assert "Exploratory:" in done.out
     assert "of 6 pairs differ" in done.out
     assert "| good − " in done.out
+    for method in ("clip", "good", "odd", "regions"):  # whichever side it stands on
+        shown = invoke("compare", "--all-pairs", "--method", method, "--format", "csv", "--results", str(runs))
+        assert [method in (row["method"], row["baseline"]) for row in rows(shown.out)] == [True] * 3
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

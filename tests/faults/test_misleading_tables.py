@@ -98,6 +98,18 @@ def test_no_average_over_other_weights_or_prompt_files_of_one_name() -> None:
     assert "though their names are (a " in said
     packs = board_of([under("a", "a", 60.0), under("b", "b", 40.0)])  # which don't tell their backbone apart
     assert "average" in [column.name for column in packs.columns]
+    assert "a, b don't say which weights they were made with" in " ".join(packs.notes)
+
+
+def test_no_average_over_packs_of_other_weights() -> None:
+    def packed(dataset: str, weights: str) -> RunRecord:
+        parts = {"dataset": dataset, "images": dataset, "backbone_digest": dataset, "packed_backbone": weights}
+        return record("clip", dataset=dataset, n=10, dataset_size=10, protocol=Identity(parts))
+
+    images = {"dataset": "c", "images": "c", "backbone_digest": "w1"}
+    same = [packed("a", "w1"), packed("b", "w1"), record("clip", dataset="c", protocol=Identity(images))]
+    assert [column.name for column in board_of(same).columns] == ["a", "b", "c", "average"]
+    assert "average" not in [column.name for column in board_of([packed("a", "w1"), packed("b", "w2")]).columns]
 
 
 def test_numbers_of_several_machines_are_said() -> None:
@@ -119,6 +131,7 @@ def test_looking_at_fewer_rows_makes_none_more_certain(tmp_path: Path) -> None:
     assert few.compare("clip").set_index("method")["p_adjusted"].to_dict() == {"tda": whole["tda"]}
     assert "Ranks and p are among 6 rows, 4 of which are not shown." in few.leaderboard("md")
     assert len(few.filter(seed=0).compare("clip")) == 1
+    assert "Ranks and p are among 6 rows, 4 of which are not shown." in few._repr_html_()
 
 
 def test_each_row_names_the_baseline_that_it_is_set_against(tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.faults.toy_runs import TOY_RUN
 from tests.record_fixtures import on, record
-from tta_bench.metrics.bootstrap import ImageResamples
-from tta_bench.metrics.paired import Resampled, mean_ap
+from tta_bench.metrics.significance import Estimate
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report.board import boards
+from tta_bench.report.comparison import Cell
 from tta_bench.report.frame import long_form
 from tta_bench.runs.bench import Bench
 
@@ -98,10 +97,6 @@ def test_one_stream_under_two_names_is_said() -> None:
 
 
 def test_an_interval_ends_where_map_does() -> None:
-    labels = (np.arange(40)[:, None] % 4 == np.arange(4)).astype(np.int8)  # [N, C]
-    for sign, end in ((1.0, "high"), (-1.0, "low")):
-        scores = sign * labels.astype(np.float32)
-        scores[:2] *= -1  # one positive out of place, of two classes
-        found = mean_ap([Resampled.of(scores, labels, ImageResamples(40, 200))])
-        assert 0 <= found.low <= found.value <= found.high <= 100, end
-    assert found.low < found.value
+    near_the_end = Estimate(value=99.0, low=96.0, high=102.0, p=0.0, error=1.5, freedom=99.0, detectable=4.0)
+    assert Cell(near_the_end, 1).interval == (96.0, 100.0)
+    assert Cell(dataclasses.replace(near_the_end, value=1.0, low=-2.0, high=4.0), 1).interval == (0.0, 4.0)

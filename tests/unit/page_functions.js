@@ -4,10 +4,10 @@ const assert = require("node:assert");
 const fs = require("node:fs");
 const path = require("node:path");
 
-const files = ["numbers", "state", "exports"].map((name) => fs.readFileSync(path.join(process.argv[2], `${name}.js`), "utf8"));
+const files = ["numbers", "state", "exports", "grid"].map((name) => fs.readFileSync(path.join(process.argv[2], `${name}.js`), "utf8"));
 const names = [
   "unpack", "classSigns", "knownSort", "fromPoints", "fromProbability", "difference", "shown", "signed", "shownP", "scaled", "rankText", "paretoFront", "ticks", "largeOf", "strength",
-  "parseState", "formatState", "nextSort", "keptRows", "sortedRows", "cellName", "cellAt", "toCsv", "toLatex", "isSignificant",
+  "parseState", "formatState", "nextSort", "keptRows", "sortedRows", "cellName", "cellAt", "toCsv", "toLatex", "isSignificant", "exportedTable", "cellFacts",
 ];
 const page = new Function(`${files.join("\n")}\nreturn { ${names.join(", ")} };`)();
 
@@ -103,6 +103,17 @@ const checks = {
     assert.equal(page.cellName(board, 2), "b on x");
     assert.equal(page.cellAt(board, "b on x"), 2);
     assert.equal(page.cellAt(board, "c on x"), null);
+  },
+  "among differences the baseline has none, and ranks are among all that were tested"() {
+    const metrics = { mAP: { mean: [50, 52], sd: [null, null], low: [48, 50], high: [52, 54] } };
+    const statistics = { mAP: { close: "00", ranks: [[1, 5], [1, 5]], ranked: [5], pairs: [{ all: pack(...pair(-200)), against: {} }] } };
+    const row = (name) => ({ name, setting: "online", tag: "default" });
+    const board = { rows: [row("clip"), row("tda")], columns: [{ name: "toy", protocol: "p" }], runs: [[{}], [{}]], metrics, statistics };
+    const state = { metric: "mAP", baseline: "clip", filter: "", tag: "", setting: "" };
+    const lines = page.toCsv(page.exportedTable(board, state)).split("\n");
+    assert.deepEqual(lines.slice(0, 3), ["method,toy Δ,toy ± 95 %,toy p", "tda,+2.00,0.50,0.10", "clip,,,"]);
+    assert.equal(page.exportedTable(board, { ...state, baseline: "" }).rows[1][1].text, "50.00");
+    assert.ok(page.cellFacts(board, { ...state, baseline: "" }, 0, 0, null).about.endsWith("rank 1–5 of 5"));
   },
   "csv is no formula and no second column"() {
     const table = { heads: ["method", 'a"b'], rows: [[{ text: "=cmd()" }, { text: "−1.50" }], [{ text: "a,b" }, { text: "–" }]] };

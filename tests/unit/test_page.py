@@ -136,6 +136,21 @@ def test_who_is_far_ahead_is_alone_at_the_top(runs: list[RunRecord]) -> None:
     assert ranks["clip"][1] == 4
 
 
+def test_a_page_of_fewer_rows_has_the_statistics_of_all(runs: list[RunRecord]) -> None:
+    (whole,) = data_of(page(runs))["boards"]
+    few = [run for run in runs if run.method in ("tda", "purf")]
+    (board,) = data_of(page(few, family=runs))["boards"]
+    assert [row["name"] for row in board["rows"]] == ["purf", "tda"]
+    names, width = [row["name"] for row in whole["rows"]], len(whole["columns"])
+    for metric, said in board["statistics"].items():
+        assert said["ranked"] == whole["statistics"][metric]["ranked"]
+        for number, name in enumerate(("purf", "tda")):
+            there = names.index(name) * width
+            ranks = whole["statistics"][metric]["ranks"][there : there + width]
+            assert said["ranks"][number * width : (number + 1) * width] == ranks
+    assert 4 in board["statistics"]["mAP"]["ranked"]
+
+
 def test_many_rows_are_held_against_baselines_and_the_best(
     runs: list[RunRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:

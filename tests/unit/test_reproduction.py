@@ -21,7 +21,7 @@ from tta_bench.records import Identity, RunRecord
 from tta_bench.report import reproduction
 from tta_bench.report.explain import Change, OtherLabels, explanation, rescored
 from tta_bench.report.reproduction import Line, lines, speed_lines
-from tta_bench.report.reproduction_text import to_csv, to_markdown
+from tta_bench.report.reproduction_text import facts, to_csv, to_markdown
 from tta_bench.report.turnover import turnover
 from tta_bench.runs import suites
 from tta_bench.runs.bench import Bench
@@ -162,6 +162,17 @@ def test_an_average_needs_every_dataset(monkeypatch: pytest.MonkeyPatch) -> None
     *_, average = lines([both[0], Attempt(both[1].cell, obstacles=[Obstacle("data", "…")])], numbers)
     assert (average.value, average.verdict) == (None, "not run: 1 of 2 datasets")
     assert [line.dataset for line in lines(both[:1], numbers)] == ["toy"]
+    variant = attempt(record(value=90.0, dataset="toy:other"), dataset="toy:other")
+    *_, average = lines([*both, variant], numbers)
+    assert (average.value, average.verdict) == (None, "not averaged: toy twice")
+
+
+def test_an_interval_ends_where_map_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduction, "_half", lambda runs, resamples: 30.0)
+    (line,) = lines([attempt(record(value=90.0))], [printed(40.0)])
+    (row,) = facts([line])
+    assert (row["low"], row["high"]) == (60.0, 100.0)
+    assert "90.00 ± 30.00" in to_markdown(SUITE, [line])
 
 
 def test_speed_is_compared_on_the_papers_hardware_only() -> None:

@@ -77,7 +77,9 @@ def _show_all(
 
     found = compared(runs, baseline, spaces)
     if methods:  # left out after p was adjusted: looking at fewer rows must not make any of them more certain
-        found = replace(found, rows=tuple(row for row in found.rows if row["method"] in methods))
+        sides = ("method",) if baseline else ("method", "baseline")  # of two methods either may stand on the left
+        rows = [row for row in found.rows if any(row[side] in methods for side in sides)]
+        found = replace(found, rows=tuple(rows))
     for note in found.notes:
         complain(note)
     if not found.rows:

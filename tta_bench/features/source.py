@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
@@ -85,6 +85,9 @@ class Source(Protocol):
     def weights(self) -> str: ...  # digest of the file that the backbone was given, unless its fingerprint knows it
 
     @property
+    def packed_backbone(self) -> str: ...  # of a pack, the fingerprint of what it was made with, if it says so
+
+    @property
     def overridden(self) -> Mapping[str, Any]: ...  # what somebody has put in the place of a built-in backbone's own
 
     @property
@@ -132,6 +135,8 @@ class ImageSource:
     read_from: Read | None
     overridden: Mapping[str, Any]
 
+    packed_backbone: ClassVar[str] = ""
+
     @property
     def features(self) -> str:
         return self.encoding.dtype
@@ -156,6 +161,7 @@ class PackSource:
         self.dataset_name, self.backbone_name = pack.dataset, pack.backbone
         self.precision = str(pack.provenance.get("precision", "as packed"))
         self.features = str(pack.provenance.get("features", "as packed"))
+        self.packed_backbone = str(pack.provenance.get("backbone_fingerprint", ""))
         self.origins: Mapping[str, Origin] = {}
         self.overridden: Mapping[str, Any] = {}
         self.weights = ""

@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,8 +62,7 @@ def mean_ap(runs: Sequence[Resampled], empty: Empty = "skip") -> Estimate:
     """mAP, mean over the replicates. Its p is of no interest."""
     replicates = Replicates.of(runs)
     (values, draws), by_class, positives = replicates.maps(empty), replicates.class_draws, runs[0].positives
-    found = _overall(values, _made_up_for(positives, by_class) * draws, by_class, positives)
-    return replace(found, low=max(found.low, 0.0), high=min(found.high, 100.0))  # the truth is no further
+    return _overall(values, _made_up_for(positives, by_class) * draws, by_class, positives)
 
 
 def difference(runs: Sequence[Resampled], others: Sequence[Resampled], empty: Empty = "skip") -> Estimate:

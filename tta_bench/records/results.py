@@ -165,7 +165,7 @@ class Results(Sequence[RunRecord]):
         from tta_bench.report.page import tables
 
         missing = "".join(f"<p>{html_text(line)}</p>" for line in (*self.problems, *self.failures))
-        return tables(self.runs) + missing
+        return tables(self.runs, self.family) + missing
 
     def __repr__(self) -> str:
         kinds = [

@@ -230,6 +230,9 @@ def _average(columns: Sequence[Column]) -> tuple[Column | None, list[Column], li
     name = AVERAGE if everything else f"{AVERAGE} of {len(complete)}"
     names = ", ".join(column.name for column in complete)
     said = [] if everything else [f"The average is over the complete columns: {names}."]
+    unsaid = ", ".join(column.name for column in complete if not column.encoder)
+    if unsaid:
+        said.append(f"The average goes by the backbone's name: {unsaid} don't say which weights they were made with.")
     return Column(name, dataset="", protocol="", n=0, size=None), complete, said
 
 

@@ -42,6 +42,11 @@ class Cell:
     estimate: Estimate
     replicates: int
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """As far as mAP goes."""
+        return max(self.estimate.low, 0.0), min(self.estimate.high, 100.0)
+
 
 @dataclass(frozen=True)
 class Pair:

@@ -96,12 +96,14 @@ def rules_of(run: RunRecord) -> str:
 
 
 def _encoder(run: RunRecord) -> str:
-    """What stands behind the names of backbone and prompt, whatever the dataset; empty for a pack, which does not tell
-    its backbone from its images."""
+    """What stands behind the names of backbone and prompt, whatever the dataset; empty for a pack that does not say
+    what backbone it was made with."""
     parts = run.protocol.parts
-    if parts.get("backbone_digest") == parts.get("images"):
+    from_pack = parts.get("backbone_digest") == parts.get("images")
+    if from_pack and "packed_backbone" not in parts:
         return ""
-    return digest([parts.get(name) for name in ENCODER])[:SHOWN_DIGITS]
+    known = {**parts, "backbone_digest": parts["packed_backbone"]} if from_pack else parts
+    return digest([known.get(name) for name in ENCODER])[:SHOWN_DIGITS]
 
 
 def _code(run: RunRecord) -> str:

@@ -138,11 +138,13 @@ def _averages(suite: Suite, single: Sequence[Line], known: Mapping[tuple[str, st
     found = []
     for backbone, prompt, row in dict.fromkeys((line.backbone, line.prompt, line.row) for line in single):
         own = [line for line in single if (line.backbone, line.prompt, line.row) == (backbone, prompt, row)]
-        if {line.dataset.partition(":")[0] for line in own} != set(suite.datasets):
+        names = [line.dataset.partition(":")[0] for line in own]
+        if set(names) != set(suite.datasets):
             continue
         cell = SuiteCell(suite, row, backbone, prompt, AVERAGE)
         line = _beside(Line(suite, backbone, prompt, AVERAGE, row, PENDING), cell, known)
-        found.append(_averaged(line, own))
+        several = next((name for name in names if names.count(name) > 1), "")
+        found.append(replace(line, verdict=f"not averaged: {several} twice") if several else _averaged(line, own))
     return found
 
 

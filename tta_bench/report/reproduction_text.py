@@ -33,7 +33,7 @@ def facts(lines: Sequence[Line]) -> list[dict[str, object]]:
     found = []
     for line in lines:
         value, half = line.value, line.half
-        ends = (None, None) if value is None or half is None else (value - half, value + half)
+        ends = (None, None) if value is None or half is None else (max(value - half, 0.0), min(value + half, 100.0))
         place = (line.suite.name, line.row, f"{line.dataset} {line.metric}")
         numbers = (value, *ends, line.published, line.difference, line.verdict)
         what = (line.suite.paper, line.backbone, line.prompt, line.dataset, line.metric, line.runs)

@@ -140,7 +140,7 @@ def _compared(statistics: ProtocolStatistics, baseline: str) -> Standings:
         if pair.replicates < max(cells[lower].replicates, cells[higher].replicates):
             partial.setdefault(_short(lower), []).append(_short(higher))
     return Standings(
-        {_short(config): (cell.estimate.low, cell.estimate.high) for config, cell in cells.items()},
+        {_short(config): cell.interval for config, cell in cells.items()},
         pairs,
         _deltas(against, facing),
         {lower: sorted(set(others)) for lower, others in partial.items()},

@@ -52,6 +52,8 @@ def _protocol(run: Run) -> Identity:
         "average_precision": AP_CONVENTIONS[run.spec.ties],
         "empty_classes": run.spec.empty_classes,
     }
+    if packed := run.source.packed_backbone:
+        parts["packed_backbone"] = packed
     if sources := _data_sources(run.source):
         parts["sources"] = sources
     return Identity(parts | _outside(run.source))

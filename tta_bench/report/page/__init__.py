@@ -69,9 +69,9 @@ def page(
     )
 
 
-def tables(runs: Sequence[RunRecord]) -> str:
+def tables(runs: Sequence[RunRecord], family: Sequence[RunRecord] | None = None) -> str:
     """The same tables alone, for a notebook."""
-    return _environment().get_template("tables.html").render(boards=page_boards(runs, Memory()))
+    return _environment().get_template("tables.html").render(boards=page_boards(runs, Memory(), family=family))
 
 
 def asset(name: str) -> str:

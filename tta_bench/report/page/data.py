@@ -61,6 +61,10 @@ class PageBoard:
     def ranks(self, row: Row, column: Column, metric: str) -> tuple[int, int] | None:
         return None if self.board.untrained else self._standings(column, metric).ranks.get(row.config)
 
+    def ranked(self, column: Column, metric: str) -> int:
+        """Among how many, those included that a filter leaves out."""
+        return len(self._standings(column, metric).intervals)
+
     def _standings(self, column: Column, metric: str) -> Standings:
         return self.board.standings.get((column, SCORES[metric]), NONE)
 
@@ -204,6 +208,7 @@ def _statistics(page: PageBoard, metric: str) -> dict[str, Any]:
     return {
         "close": "".join("01"[board.is_close(row, column, SCORES[metric])] for row, column in places),
         "ranks": [page.ranks(row, column, metric) for row, column in places],
+        "ranked": [page.ranked(column, metric) for column in board.columns],
         "pairs": [None if said is None else said.to_json(configs) for said in pairs],
     }
 

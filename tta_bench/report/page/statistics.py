@@ -66,6 +66,7 @@ class ColumnStatistics:
             "against": {
                 str(place[baseline]): packed(_codes(of.get(config) for config in configs))
                 for baseline, of in self.against.items()
+                if baseline in place  # statistics are of rows, too, that a filter leaves out
             },
         }
 
@@ -81,6 +82,7 @@ class ColumnStatistics:
             f"{place[config]},{place[baseline]}": packed_signs([signs.get(name, "") for name in classes])
             for baseline, of in self.class_signs.items()
             for config, signs in of.items()
+            if {config, baseline} <= place.keys()
         }
 
 

@@ -11,7 +11,7 @@ function cellFacts(board, state, row, column, baseline) {
   const count = board.runs[cell].length;
   const spread = metric.sd[cell] === null ? "" : `standard deviation ${shown(metric.sd[cell])} over ${count} runs`;
   const rank = said ? said.ranks[cell] : null;
-  const ranked = rank ? `rank ${rankText(rank)} of ${board.rows.length}` : "";
+  const ranked = rank ? `rank ${rankText(rank)} of ${said.ranked[column]}` : "";
   return {
     cell, where, value, text: shown(value), rank: rankText(rank), isBaseline: baseline === row,
     close: Boolean(said) && said.close[cell] === "1",
@@ -74,7 +74,7 @@ function exportedTable(board, state) {
   const headsOf = ({ name }) => (baseline < 0 ? [name] : [`${name} Δ`, `${name} ± 95 %`, `${name} p`]);
   const heads = ["method", ...board.columns.flatMap(headsOf)];
   const cells = (fact) => {
-    const first = { text: fact.text, bold: fact.best, underlined: fact.close };
+    const first = { text: fact.isBaseline ? "–" : fact.text, bold: fact.best, underlined: fact.close };
     const test = [(fact.half || "").replace("±", ""), (fact.p || "").replace("p ", "")].map((text) => ({ text }));
     return baseline < 0 ? [first] : [first, ...test];
   };
@@ -109,7 +109,7 @@ function tableCell(fact) {
   const kind = fact.best ? "best" : fact.close ? "close" : fact.certain ? (fact.value > 0 ? "gain" : "loss") : null;
   const value = el("span", { class: "value" }, fact.text);
   const cell = el("td", { tabindex: -1, "data-cell": fact.cell, class: kind }, value);
-  const small = fact.half ? `${fact.half} ${fact.p}` : fact.rank;
+  const small = fact.half ? `${fact.half} ${fact.p}` : fact.isBaseline ? "baseline" : fact.rank;
   if (small) cell.append(el("small", {}, small));
   return cell;
 }
