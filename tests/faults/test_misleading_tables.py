@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,16 @@ def test_no_average_over_packs_of_other_weights() -> None:
     same = [packed("a", "w1"), packed("b", "w1"), record("clip", dataset="c", protocol=Identity(images))]
     assert [column.name for column in board_of(same).columns] == ["a", "b", "c", "average"]
     assert "average" not in [column.name for column in board_of([packed("a", "w1"), packed("b", "w2")]).columns]
+
+
+def test_a_pack_is_not_averaged_with_the_images_that_it_was_made_from() -> None:
+    of_pack = {"images": "p", "backbone_digest": "p", "packed_images": "i", "packed_backbone": "w"}
+    of_images = {"images": "i", "backbone_digest": "w"}
+    runs = [
+        record("clip", dataset=name, protocol=Identity({"dataset": name, **parts}))
+        for name, parts in (("a", of_pack), ("b", of_images))
+    ]
+    assert [column.name for column in board_of(runs).columns] == ["a", "b"]
 
 
 def test_numbers_of_several_machines_are_said() -> None:
@@ -336,3 +347,45 @@ def test_class_by_class_differences_keep_protocols_apart(tmp_path: Path) -> None
     frame = class_frame(between([good], [clip])[0])
     assert set(frame["protocol"]) == {good.protocol.digest[:12]}
     assert set(frame["n"]) == {good.n}
+
+
+@pytest.mark.parametrize("order", ["sequential", "rarest", "bursts:5"])
+@pytest.mark.parametrize("format_", ["console", "md", "csv", "latex"])
+def test_a_table_without_a_shuffle_is_a_table(order: str, format_: Any) -> None:
+    assert "tda" in Results([record(order=order), record("clip", order=order)]).leaderboard(format_)
+
+
+def test_configurations_alike_in_name_are_told_apart_wherever_they_are_compared(tmp_path: Path, invoke: Invoke) -> None:
+    saved(tmp_path, "clip", 0.0)
+    digests = [saved(tmp_path, "mine", gain, version=number).config.digest for number, gain in enumerate((2.0, 3.0))]
+    shown = invoke("compare", "--format", "md", "--results", str(tmp_path)).out
+    assert all(f"| mine #{digest[:6]} |" in shown for digest in digests)
+    refused = invoke("compare", "mine", "clip", "--results", str(tmp_path))
+    assert refused.code == 2
+    assert all(f"#{digest[:6]}" in refused.err for digest in digests)
+    assert invoke("compare", f"#{digests[0][:12]}", "clip", "--results", str(tmp_path)).code == 0
+
+
+def test_rows_that_could_not_be_compared_with_the_best_are_named(tmp_path: Path) -> None:
+    runs = [saved(tmp_path, "clip", 3.0, 0), saved(tmp_path, "clip", 3.0, 1), saved(tmp_path, "mine", 2.0, 2)]
+    assert "not marked: mine" in " ".join(with_statistics(runs).notes)
+    assert "not marked" not in " ".join(with_statistics(runs[:2]).notes)
+
+
+def test_rows_whose_scores_are_not_at_hand_are_named(tmp_path: Path) -> None:
+    runs = [saved(tmp_path, name, gain) for name, gain in (("clip", 1.0), ("good", 3.0), ("odd", 2.0))]
+    gone = [*runs[:2], replace(runs[2], folder=None)]
+    assert "Ranks, p and intervals leave out odd, whose scores are not at hand." in with_statistics(gone).notes
+
+
+def test_what_was_asked_for_is_shown_in_full(tmp_path: Path, invoke: Invoke) -> None:
+    run = saved(tmp_path, "mine", 1.0, alpha=2.00004)
+    lines = invoke("show", run.run_id, "--results", str(tmp_path)).out.splitlines()
+    assert "alpha 2.00004" in [" ".join(line.split()) for line in lines]
+
+
+def test_a_metric_without_statistics_is_refused_with_those_that_have_them(tmp_path: Path, invoke: Invoke) -> None:
+    saved(tmp_path, "clip", 0.0)
+    saved(tmp_path, "mine", 1.0)
+    said = invoke("compare", "--metric", "CF1", "--results", str(tmp_path)).err
+    assert "made for mAP, mAP_centered, mAP_softmax" in said

@@ -34,7 +34,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def saved(
-    root: Path, method: str, gain: Sequence[float] | float, seed: int = 0, config: str = "", protocol: str = "toy"
+    root: Path,
+    method: str,
+    gain: Sequence[float] | float,
+    seed: int = 0,
+    config: str = "",
+    protocol: str = "toy",
+    **hidden: object,  # of the configuration, and no part of its name
 ) -> RunRecord:
     """A run on disk, its images in an order of its seed; `gain` is how far it puts positives above negatives."""
     rng = np.random.default_rng([seed, len(method)])
@@ -44,7 +50,8 @@ def saved(
     made = record(
         method,
         protocol=Identity({**PROTOCOL, "dataset": protocol}),
-        config=Identity({"method": method, "setting": config}),
+        config=Identity({"method": method, "setting": config, "hyper_parameters": hidden}),
+        hyper_parameters=hidden,
         replicate=Identity({"seed": seed}),
         dataset=protocol,
         seed=seed,

@@ -355,3 +355,11 @@ def test_turnover_is_the_mean_per_image_of_each_part(tmp_path: Path) -> None:
         ["12", "0.000"],
         ["20", "0.000"],
     ]
+
+
+def test_in_a_file_of_ones_own_a_variant_has_its_own_number() -> None:
+    fog = attempt(record(value=51.0, dataset="toy:fog"), dataset="toy:fog")
+    (line,) = lines([fog], [printed(49.0)])
+    assert line.published is None
+    (line,) = lines([fog], [printed(49.0), printed(51.0, "toy:fog")])
+    assert (line.published, line.verdict) == (51.0, "agrees")

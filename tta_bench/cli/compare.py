@@ -154,7 +154,10 @@ def _chosen(runs: Sequence[RunRecord], results: Path | None, name: str) -> list[
         return [find_run(results, name)]
     of_method = _not_edited(of_method)
     configs = {run.config.digest: run for run in of_method}
-    if len({tuple(run.changes.items()) for run in configs.values()}) > 1:
+    together: dict[str, set[str]] = {}  # on the same images
+    for run in of_method:
+        together.setdefault(run.protocol.digest, set()).add(run.config.digest)
+    if max(map(len, together.values())) > 1 or len({tuple(run.changes.items()) for run in configs.values()}) > 1:
         kinds = ", ".join(f"#{d[:6]} ({_changes(run)})" for d, run in configs.items())
         raise UsageError(f"{name} was run in {len(configs)} configurations: name one of {kinds}")
     return of_method

@@ -34,6 +34,7 @@ IN_HEADLINE = (
     "along",
 )
 SETTINGS = ("tag", "changes", "hyper_parameters")
+AS_ASKED = (*SETTINGS, "identities")
 SHOWN_POINTS = 10  # of the curve along the stream
 PROVENANCE = ("hardware", "provenance", "created", "files", "schema", "run_id", "identities")
 
@@ -169,15 +170,15 @@ def show_mapping(content: Mapping[str, Any], as_json: bool) -> None:
         print(visible(line))
 
 
-def _readable(value: Mapping[str, Any], indent: int = 0) -> list[str]:
-    """Nested JSON as indented lines."""
+def _readable(value: Mapping[str, Any], indent: int = 0, rounded: bool = True) -> list[str]:
+    """Nested JSON as indented lines; what was measured is rounded, and what was asked for is not."""
     pad = "  " * indent
     lines: list[str] = []
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
-            lines += [f"{pad}{key}", *_readable(item, indent + 1)]
+            lines += [f"{pad}{key}", *_readable(item, indent + 1, rounded and key not in AS_ASKED)]
         elif isinstance(item, float):
-            lines.append(pad + _field(key, f"{item:.4g}"))
+            lines.append(pad + _field(key, f"{item:.4g}" if rounded else item))
         elif isinstance(item, Mapping | list):
             lines.append(pad + _field(key, ", ".join(map(str, item)) or "none"))
         else:

@@ -85,7 +85,7 @@ class Source(Protocol):
     def weights(self) -> str: ...  # digest of the file that the backbone was given, unless its fingerprint knows it
 
     @property
-    def packed_backbone(self) -> str: ...  # of a pack, the fingerprint of what it was made with, if it says so
+    def packed(self) -> Mapping[str, str]: ...  # of a pack, the fingerprints of what it was made from, if it says so
 
     @property
     def overridden(self) -> Mapping[str, Any]: ...  # what somebody has put in the place of a built-in backbone's own
@@ -135,7 +135,7 @@ class ImageSource:
     read_from: Read | None
     overridden: Mapping[str, Any]
 
-    packed_backbone: ClassVar[str] = ""
+    packed: ClassVar[Mapping[str, str]] = {}
 
     @property
     def features(self) -> str:
@@ -161,7 +161,8 @@ class PackSource:
         self.dataset_name, self.backbone_name = pack.dataset, pack.backbone
         self.precision = str(pack.provenance.get("precision", "as packed"))
         self.features = str(pack.provenance.get("features", "as packed"))
-        self.packed_backbone = str(pack.provenance.get("backbone_fingerprint", ""))
+        made_from = {"packed_images": "dataset_fingerprint", "packed_backbone": "backbone_fingerprint"}
+        self.packed = {part: str(pack.provenance[own]) for part, own in made_from.items() if own in pack.provenance}
         self.origins: Mapping[str, Origin] = {}
         self.overridden: Mapping[str, Any] = {}
         self.weights = ""

@@ -135,12 +135,26 @@ class Board:
 
     def is_close(self, row: Row, column: Column, kind: str) -> bool:
         """Not the best of its setting (of all rows, if it is the only one of that), and not significantly below it."""
+        best = self._rival(row, column, kind)
+        return best is not None and self._standings(column, kind).told_apart(row.config, best.config) is False
+
+    def is_untested(self, row: Row, column: Column, kind: str) -> bool:
+        """Whether both have statistics, and yet nothing is known of the difference."""
+        best, standings = self._rival(row, column, kind), self._standings(column, kind)
+        return (
+            best is not None
+            and {row.config, best.config} <= standings.intervals.keys()
+            and standings.told_apart(row.config, best.config) is None
+        )
+
+    def _rival(self, row: Row, column: Column, kind: str) -> Row | None:
+        """The best of the row's setting, or of all rows if it is the only one of that; None if it is best itself."""
         if self._rankable(row, column, kind) is None or self.is_best(row, column, kind):
-            return False
+            return None
         alike = [other for other in self._values[column, kind] if other.setting == row.setting]
         rivals = alike if len(alike) > 1 else self._values[column, kind]
-        best = best_of(kind)(rivals, key=lambda other: self.cells[other, column, kind].mean)
-        return self._standings(column, kind).told_apart(row.config, best.config) is False
+        best: Row = best_of(kind)(rivals, key=lambda other: self.cells[other, column, kind].mean)
+        return None if best == row else best
 
     def _rankable(self, row: Row, column: Column, kind: str) -> float | None:
         cell = self.cells.get((row, column, kind))

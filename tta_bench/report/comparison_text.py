@@ -28,7 +28,7 @@ HEADS = ("method", "Δ", "95 %", "p", "detectable", "classes")
 def to_console(rows: Sequence[Row], width: int) -> list[RenderableType]:
     """A sentence and a table for each protocol and score space."""
     shown: list[RenderableType] = []
-    for heading, group in _titled(rows):
+    for heading, group in _titled(_told_apart(rows)):
         shown += [Text(visible(heading), style="bold"), Text(visible(sentence(group)))]
         shown += [console_table(HEADS, cells(group), width), Text("")]
     return [*shown, Text(legend(ADJUSTED))] if shown else []
@@ -36,7 +36,7 @@ def to_console(rows: Sequence[Row], width: int) -> list[RenderableType]:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     parts = []
-    for heading, group in _titled(rows):
+    for heading, group in _titled(_told_apart(rows)):
         parts += [f"### {markdown(heading)}", markdown(sentence(group))]
         parts.append(markdown_table(HEADS, cells(group)))
     return "\n\n".join([*parts, markdown(legend(ADJUSTED))]) + "\n"
@@ -152,6 +152,26 @@ def _name(row: Row) -> str:
 
 def _baseline(row: Row) -> str:
     return f"{row['baseline']} {row['baseline_changes']}".rstrip()
+
+
+def _told_apart(rows: Sequence[Row]) -> list[Row]:
+    """Configurations that are alike in name have their digest beside it, as in the leaderboard."""
+    sides = (("changes", "config", _name), ("baseline_changes", "baseline_config", _baseline))
+    alike: dict[str, set[object]] = {}
+    for row in rows:
+        for _, config, name in sides:
+            alike.setdefault(name(row), set()).add(row[config])
+    return [
+        {
+            **row,
+            **{
+                changes: f"{row[changes]} #{str(row[config])[:6]}".lstrip()
+                for changes, config, name in sides
+                if len(alike[name(row)]) > 1
+            },
+        }
+        for row in rows
+    ]
 
 
 def _common_baseline(rows: Sequence[Row]) -> object:

@@ -39,7 +39,7 @@ SPACES: dict[str, Callable[[metrics.Scores], metrics.Scores]] = {
 def resampled(run: RunRecord, metric: str = "mAP", resamples: int = 1000) -> Resampled:
     """Runs of one protocol are of the same images, and all get the same resamples of them."""
     if metric not in SPACES:
-        raise UnknownName("metric", metric, SPACES)
+        raise UnknownName("metric", metric, SPACES, f"Statistics are made for {', '.join(SPACES)}.")
     file = _file(run, metric, resamples)
     kept = _read(file)
     if kept is None:

@@ -68,7 +68,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "verified": run.verified,
             "state_bytes": run.counts.get("state_bytes"),
             "rules": rules_of(run),
-            "images": str(run.protocol.parts.get("images", ""))[:SHOWN_DIGITS],
+            "images": _images(run)[:SHOWN_DIGITS],
             "notes": BETWEEN_NOTES.join(run.notes),
             "encoder": _encoder(run),
             "hardware": ", ".join(str(run.hardware[key]) for key in MACHINE if run.hardware.get(key)),
@@ -93,6 +93,12 @@ def rules_of(run: RunRecord) -> str:
         "features": f"features {found['features']}",
     }
     return ", ".join(words[name] for name in USUAL if found[name] not in (USUAL[name], *SAYS_NOTHING))
+
+
+def _images(run: RunRecord) -> str:
+    """Fingerprint of the dataset; of a pack that of the dataset that it was made from, if it says so."""
+    parts = run.protocol.parts
+    return str(parts.get("packed_images") or parts.get("images", ""))
 
 
 def _encoder(run: RunRecord) -> str:

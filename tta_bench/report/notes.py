@@ -98,8 +98,9 @@ def notes(frame: pd.DataFrame, mixed: bool = False) -> list[str]:
 def _one_stream(frame: pd.DataFrame) -> list[str]:
     """Shuffles go by the run's seed or by a number of their own, so that one stream may have two names."""
     shuffles = frame[frame["stream"] == SHUFFLED]
-    number = shuffles["order"].str.partition(":")[2].where(lambda own: own != "", shuffles["seed"].astype(str))
-    again = shuffles.assign(number=number).duplicated([*CELL, "number"])
+    named = zip(shuffles["order"], shuffles["seed"], strict=True)
+    numbers = [order.partition(":")[2] or str(seed) for order, seed in named]
+    again = shuffles.assign(number=numbers).duplicated([*CELL, "number"])
     if not again.any():
         return []
     first = shuffles[again].iloc[0]
@@ -177,11 +178,17 @@ def statistics(board: Board) -> list[str]:
     if without:
         said.append(f"No statistics for {', '.join(without)}: they are made for {', '.join(SPACES)}.")
     everyone = {config for standings in board.standings.values() for config in standings.intervals}
+    lacking = [row.name for row in board.rows if row.config not in everyone]
+    if lacking:
+        said.append(f"Ranks, p and intervals leave out {', '.join(lacking)}, whose scores are not at hand.")
     hidden = len(everyone - {row.config for row in board.rows})
     if hidden:
         said.append(f"Ranks and p are among {len(everyone)} rows, {hidden} of which are not shown.")
     if any(standings.partial for standings in board.standings.values()):
         said.append("Rows have other seeds or orders: differences, p and ranks rest on those that two rows share.")
+    apart = dict.fromkeys(row.name for row, column, kind in board.cells if board.is_untested(row, column, kind))
+    if apart:
+        said.append(f"Without a seed in common with the best of their setting, so not marked: {', '.join(apart)}.")
     facing = {standings.facing for standings in board.standings.values() if standings.deltas}
     named = [row.name for row in board.rows if row.config in facing and row.name != board.baseline]
     if named:

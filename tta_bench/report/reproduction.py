@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tta_bench.records import RunRecord
 from tta_bench.report.comparison import ProtocolStatistics
 from tta_bench.runs.suites import Attempt, Obstacle, Suite, SuiteCell
-from tta_bench.system.published import PublishedCell, of_table
+from tta_bench.system.published import PublishedCell, cells, of_table
 
 AGREES = 0.5  # points of mAP
 SAME_SPEED = 0.1  # share of the published speed or memory that hardware of one name may differ by
@@ -100,8 +100,12 @@ def _not_run(line: Line, obstacles: Sequence[Obstacle]) -> Line:
 
 
 def _beside(line: Line, cell: SuiteCell, known: Mapping[tuple[str, str], PublishedCell]) -> Line:
-    """The line with what the paper has in its place."""
-    found = known.get((cell.published_row, f"{line.dataset.partition(':')[0]} {line.metric}"))
+    """The line with what the paper has in its place. Papers don't say which labels they count, so a variant is held
+    against what they print for the dataset; in a file of one's own a name is that of a variant, too."""
+    found = known.get((cell.published_row, f"{line.dataset} {line.metric}"))
+    if found is None:
+        whole = known.get((cell.published_row, f"{line.dataset.partition(':')[0]} {line.metric}"))
+        found = whole if whole in cells() else None
     if found is not None:
         return replace(line, published=found.value, note=found.note)
     strange = _strange(line) if known else []  # a figure prints no numbers at all

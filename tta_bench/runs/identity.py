@@ -52,8 +52,7 @@ def _protocol(run: Run) -> Identity:
         "average_precision": AP_CONVENTIONS[run.spec.ties],
         "empty_classes": run.spec.empty_classes,
     }
-    if packed := run.source.packed_backbone:
-        parts["packed_backbone"] = packed
+    parts |= run.source.packed  # of whose images and weights, where the fingerprint is the pack's
     if sources := _data_sources(run.source):
         parts["sources"] = sources
     return Identity(parts | _outside(run.source))

@@ -29,7 +29,7 @@ function latexCell(cell) {
 function latexText(text) {
   const special = {
     "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
-    "−": "$-$", "–": "--", "Δ": "$\\Delta$", "±": "$\\pm$",
+    "−": "$-$", "–": "--", "Δ": "$\\Delta$", "±": "$\\pm$", "<": "$<$", ">": "$>$",
   };
   const escaped = [...text].map((c) => special[c] || ("&%$#_{}".includes(c) ? "\\" + c : c)).join("");
   return /^[[*]/.test(escaped) ? "{}" + escaped : escaped;
