@@ -25,7 +25,7 @@ def interrupted(bench: Bench, spec: RunSpec = TOY_RUN) -> Path:
         raise Interrupted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "_save", stop)
+        patch.setattr("tta_bench.runs.recording.record", stop)
         with pytest.raises(Interrupted):
             bench.run(spec)
     (file,) = bench.runs.glob("*/checkpoint.pt")
