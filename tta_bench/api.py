@@ -174,7 +174,8 @@ def _as_protocol(options: RunOptions, name: str | None) -> tuple[RunOptions, int
 def _several(given: Any, what: str) -> list[Any]:
     """One thing or many, each once; a text is one name."""
     alone = isinstance(given, str | type) or hasattr(given, "name") or not isinstance(given, Iterable)
-    found = [given] if alone and not hasattr(given, "tolist") else list(given)  # a column of pandas has a name, too
+    dimensions = getattr(given, "ndim", None)  # a column of pandas has a name, too, and an array may be a number
+    found = [given] if dimensions == 0 or (alone and dimensions is None) else list(given)
     if not found:
         raise UsageError(f"no {what} to run")
     return [thing for i, thing in enumerate(found) if not any(_same(thing, other) for other in found[:i])]

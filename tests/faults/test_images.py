@@ -81,10 +81,15 @@ def test_no_switch_of_pillow_changes_a_picture(switch: str, value: Any, monkeypa
     rgba = np.dstack([noise(8, 8), np.full((8, 8), 9, np.uint8)])
     kind = "BMP" if "Bmp" in switch else "GIF"
     content = saved(rgba, kind)
-    expected, seen = np.asarray(decode(content)), []
+    expected = np.asarray(decode(content))
     monkeypatch.setattr(f"PIL.{switch}", value)
-    opened = Image.open
-    monkeypatch.setattr(Image, "open", lambda *a, **k: seen.append(in_pillow(switch)) or opened(*a, **k))
+    seen, opened = [], Image.open
+
+    def looking(*arguments: Any, **options: Any) -> Any:
+        seen.append(in_pillow(switch))
+        return opened(*arguments, **options)
+
+    monkeypatch.setattr(Image, "open", looking)
     np.testing.assert_array_equal(np.asarray(decode(content)), expected)
     assert seen != [value]
     assert in_pillow(switch) == value
