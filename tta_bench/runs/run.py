@@ -34,6 +34,7 @@ from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured
 from tta_bench.runs.identity import identities_of
 from tta_bench.runs.replay import Checkpoints, adapt, adapting_threads, finished
+from tta_bench.runs.roles import REWARDED
 from tta_bench.runs.spec import RunSpec
 from tta_bench.runs.watched_instances import InstanceWatch
 from tta_bench.system import provenance
@@ -197,7 +198,7 @@ class Run:
         views = {role: stored(self.source, recipe) for role, recipe in self.recipes.items()}
         reward: list[StoredViews] = []
         if self.reward is not None:
-            reward = [stored(self.reward, recipe) for recipe in (Original(), self.recipes["views"])]
+            reward = [stored(self.reward, recipe) for recipe in (Original(), self.recipes[REWARDED])]
         reporter.line(f"{self.encoder_forwards} encoder forwards")
         return lambda start: observations(self.stream, image, views, reward, start, self.adapt_device)
 
