@@ -154,7 +154,7 @@ def load_results(folder: Path | str | None = None) -> Results:
     """
     from tta_bench.system import paths
 
-    root = paths.runs() if folder is None else Path(folder).expanduser()
+    root = paths.runs() if folder is None else paths.absolute(folder)
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder")
     found, problems = records.load_all(root)

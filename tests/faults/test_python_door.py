@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,13 +15,17 @@ import torch
 from torch import Tensor
 
 import tta_bench
+from tests.conftest import TOY, Invoke
 from tests.record_fixtures import record
-from tta_bench.errors import UsageError
+from tta_bench import records
+from tta_bench.errors import PluginError, UsageError
 from tta_bench.interfaces import Method, Observation, Task
-from tta_bench.plugins import get_method
+from tta_bench.plugins import Registry, get_method
 from tta_bench.records import Identity, Results
 from tta_bench.report.along import baseline_of
+from tta_bench.runs import hyperparameters
 from tta_bench.runs.bench import Bench
+from tta_bench.system.progress import TTABenchWarning
 
 
 @dataclass
@@ -100,3 +106,193 @@ def test_a_class_that_calls_itself_clip_is_not_its_own_baseline(toy_bench: Bench
     last = runs.along(points=1)
     assert last["mAP"].nunique() == 2
     assert last["clip"].tolist() == pytest.approx([frozen.metrics["mAP"]] * 2)
+
+
+# ------------------------------------------------------------------------------------------- warnings, folders, words
+
+
+@dataclass
+class Constant(Own):
+    """Its scores rank nothing, which is said."""
+
+    name: ClassVar[str] = "constant"
+
+    def step(self, x: Observation) -> Tensor:
+        return torch.ones(len(self.text))
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_warning_that_was_made_an_error_is_that_warning_and_the_record_stays(force: bool, home: Path) -> None:
+    bench = tta_bench.Bench(home, registry=Registry([TOY]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TTABenchWarning)
+        for _ in range(2):
+            with pytest.raises(TTABenchWarning, match="constant: its state is the same"):
+                tta_bench.run(Constant(), "toy", "toyclip", bench=bench, force=force)
+    (run,), problems = records.load_all(bench.runs)
+    assert problems == []
+    assert run.folder is not None
+    assert not (run.folder / "checkpoint.pt").exists()
+
+
+def test_results_of_a_relative_folder_stay_when_the_working_folder_changes(
+    toy_bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tta_bench.run("clip", "toy", "toyclip", bench=toy_bench)
+    monkeypatch.chdir(toy_bench.home)
+    results = tta_bench.load_results("runs")
+    monkeypatch.chdir(tmp_path)
+    assert results[0].scores().shape == (24, 4)
+
+
+@dataclass
+class Asks(Own):
+    name: ClassVar[str] = "asks"
+
+    def start(self, task: Task) -> None:
+        assert task.encode_texts is not None
+        self.text = task.encode_texts("a photo of a cat")
+
+
+def test_a_single_text_is_not_taken_for_its_letters(toy_bench: Bench) -> None:
+    with pytest.raises(PluginError, match=r"encode_texts takes a list of texts: \['a photo of a cat'\] \(.*line \d+\)"):
+        tta_bench.run(Asks(), "toy", "toyclip", bench=toy_bench)
+
+
+@pytest.mark.parametrize("name", ["shots", "tree"])
+def test_what_is_nested_too_deep_is_named(name: str, toy_bench: Bench) -> None:
+    deep: Any = None
+    for _ in range(3000):
+        deep = [deep]
+    made = Own()
+    vars(made)[name] = deep
+    with pytest.raises(UsageError, match=f"own.{name} is nested too deep"):
+        tta_bench.run(made, "toy", "toyclip", bench=toy_bench)
+
+
+# ------------------------------------------------------------------------------------------------- hyper-parameters
+
+
+class Undecorated(Own):
+    name: ClassVar[str] = "undecorated"
+    shots = 9
+
+
+def test_a_default_that_is_not_used_is_refused(toy_bench: Bench, invoke: Invoke, tmp_path: Path) -> None:
+    """Without the decorator `__init__` has the other class's default."""
+    wanted = "Undecorated gives shots another default, which is not used: put @dataclass above the class"
+    with pytest.raises(PluginError, match=wanted):
+        tta_bench.run(Undecorated(), "toy", "toyclip", bench=toy_bench)
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(PLUGIN)
+    for command in (["check", str(plugin)], ["run", "-m", "variant", "--plugin", str(plugin), "--limit", "4"]):
+        done = invoke(*command)
+        assert done.code != 0
+        assert "Variant gives shots another default, which is not used" in " ".join((done.out + done.err).split())
+
+
+PLUGIN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import ClassVar
+from tta_bench import hookimpl
+from tta_bench.methods.tda import TDA
+
+
+class Variant(TDA):
+    name: ClassVar[str] = "variant"
+    shots: int = 9
+
+
+@hookimpl
+def ttabench_methods():
+    return [Variant]
+"""
+
+
+@dataclass
+class Lists(Own):
+    name: ClassVar[str] = "lists"
+    layers: list[int] = field(default_factory=lambda: [1])
+    sizes: tuple[int, ...] = (1,)
+    words: Sequence[str] = ()
+    chosen: frozenset[int] = frozenset()
+    weights: dict[str, float] = field(default_factory=dict)
+    bare: list = field(default_factory=list)  # type: ignore[type-arg]
+    maybe: list[float] | None = None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "given", "value"),
+    [
+        ("layers", "[1, 2]", [1, 2], [1, 2]),
+        ("layers", "[]", (), []),
+        ("sizes", "[1, 2]", [1, 2], (1, 2)),
+        ("words", "[a, b]", ["a", "b"], ("a", "b")),
+        ("chosen", "[2, 1]", {1, 2}, frozenset([1, 2])),
+        ("weights", "{a: 1}", {"a": 1}, {"a": 1.0}),
+        ("bare", "[1, a]", [1, "a"], [1, "a"]),
+        ("maybe", "[1]", [1], [1.0]),
+        ("maybe", "null", None, None),
+    ],
+)
+def test_a_field_of_several_values_can_be_set(name: str, text: str, given: Any, value: Any) -> None:
+    for setting in (text, given):
+        found = getattr(hyperparameters.build(Lists, {name: setting}).method, name)
+        assert found == value
+        assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("layers", "[1, a]"),
+        ("layers", "3"),
+        ("layers", "[1, 010]"),
+        ("layers", "[1:30]"),
+        ("weights", "[1]"),
+        ("sizes", "x"),
+    ],
+)
+def test_other_values_in_a_field_of_several_are_refused(name: str, text: str) -> None:
+    with pytest.raises(UsageError, match=rf"lists\.{name}="):
+        hyperparameters.build(Lists, {name: text})
+
+
+def test_annotations_that_only_type_checkers_know_are_no_matter(invoke: Invoke, tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(ANNOTATED)
+    done = invoke("run", "-m", "annotated", "--plugin", str(plugin), "--limit", "4", "--set", "alpha=0.25")
+    assert done.code == 0, done.err
+    assert tta_bench.load_results()[0].hyper_parameters == {"alpha": 0.25, "table": None}
+    done = invoke("run", "-m", "annotated", "--plugin", str(plugin), "--limit", "4", "--set", "alpha=many")
+    assert "annotated.alpha=many: a finite number is wanted" in done.err  # the others are read as ever
+
+
+ANNOTATED = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+from tta_bench import hookimpl
+from tta_bench.interfaces import Method
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass
+class Annotated(Method):
+    name: ClassVar[str] = "annotated"
+    alpha: float = 0.5
+    table: Mapping[str, int] | None = None
+
+    def start(self, task):
+        self.task = task
+
+    def step(self, x):
+        return self.alpha * (self.task.text @ x.image)
+
+
+@hookimpl
+def ttabench_methods():
+    return [Annotated]
+"""

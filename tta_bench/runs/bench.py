@@ -348,6 +348,7 @@ class Bench:
             record = run.execute(folder.begin(replacing), self.checkpoint_seconds, self.reporter)
             if replacing:
                 folder.publish()
+            run.say_notes(record, self.reporter)
             return Outcome(dataclasses.replace(record, folder=folder.final), False)
 
     def _found(self, record: RunRecord) -> Outcome:
