@@ -243,17 +243,10 @@ def test_a_field_of_several_values_can_be_set(name: str, text: str, given: Any, 
         assert type(found) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("layers", "[1, a]"),
-        ("layers", "3"),
-        ("layers", "[1, 010]"),
-        ("layers", "[1:30]"),
-        ("weights", "[1]"),
-        ("sizes", "x"),
-    ],
-)
+ODD = {"layers": ["[1, a]", "3", "[1, 010]", "[1:30]"], "weights": ["[1]"], "sizes": ["x"]}
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in ODD.items() for text in texts])
 def test_other_values_in_a_field_of_several_are_refused(name: str, text: str) -> None:
     with pytest.raises(UsageError, match=rf"lists\.{name}="):
         hyperparameters.build(Lists, {name: text})

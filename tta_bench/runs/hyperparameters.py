@@ -184,6 +184,8 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
     """A Python value: a list may stand for a tuple, a whole number for a float, numpy's and torch's numbers for
     Python's; objects are for fields of another type."""
     plain: Any = _number(value)
+    if hint is Any:
+        return plain
     if isinstance(value, list | tuple | set | frozenset):
         plain = [_number(part) for part in value]
     elif isinstance(value, Mapping):
@@ -261,8 +263,6 @@ def _in_words(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " or ".join(map(_in_words, arguments))
     known = {float: "a finite number", types.NoneType: "null"}
-    kind = origin or hint
-    shape = (
-        "[a, b]" if kind in SEVERAL else "{a: b}" if kind in (dict, Mapping) else getattr(hint, "__name__", str(hint))
-    )
+    kind, name = origin or hint, getattr(hint, "__name__", str(hint))
+    shape = "[a, b]" if kind in SEVERAL else "{a: b}" if kind in (dict, Mapping) else name
     return known.get(hint) or f"a value of type {shape}"
