@@ -154,7 +154,7 @@ def load_results(folder: Path | str | None = None) -> Results:
     """
     from tta_bench.system import paths
 
-    root = paths.runs() if folder is None else Path(folder).expanduser()
+    root = paths.runs() if folder is None else paths.absolute(folder)
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder")
     found, problems = records.load_all(root)
@@ -174,7 +174,8 @@ def _as_protocol(options: RunOptions, name: str | None) -> tuple[RunOptions, int
 def _several(given: Any, what: str) -> list[Any]:
     """One thing or many, each once; a text is one name."""
     alone = isinstance(given, str | type) or hasattr(given, "name") or not isinstance(given, Iterable)
-    found = [given] if alone and not hasattr(given, "tolist") else list(given)  # a column of pandas has a name, too
+    dimensions = getattr(given, "ndim", None)  # a column of pandas has a name, too, and an array may be a number
+    found = [given] if dimensions == 0 or (alone and dimensions is None) else list(given)
     if not found:
         raise UsageError(f"no {what} to run")
     return [thing for i, thing in enumerate(found) if not any(_same(thing, other) for other in found[:i])]

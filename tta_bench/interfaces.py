@@ -23,7 +23,6 @@ from typing import (
     TypeVar,
     get_args,
     get_origin,
-    get_type_hints,
     runtime_checkable,
 )
 
@@ -34,6 +33,7 @@ from tta_bench.copies import Copies, keeps_state
 from tta_bench.downloads import DataStatus as DataStatus  # public here: what a dataset class may be besides
 from tta_bench.downloads import Downloadable as Downloadable
 from tta_bench.errors import UsageError
+from tta_bench.system.fields import types_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -233,6 +233,8 @@ class TextEncoder:
         self.cut: list[str] = []  # those of them that the encoder did not read to their end
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
+        if isinstance(texts, str):  # its letters would be as many texts
+            raise TypeError(f"encode_texts takes a list of texts: [{texts!r}]")
         self.count += len(texts)
         self.cut += [] if self._too_long is None else self._too_long(texts)
         return self._encode(texts).to(self._device)
@@ -326,7 +328,7 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         """Refuses a word that a field's `Literal` does not have: it would fall through to some branch in silence."""
-        hints = get_type_hints(type(self))
+        hints = types_of(type(self))
         for f in dataclasses.fields(self):
             words, value = get_args(hints[f.name]), getattr(self, f.name)
             if get_origin(hints[f.name]) is Literal and value not in words:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,8 +14,9 @@ from PIL import Image
 from tests.toy_plugin import Toy, ToyCLIP
 from tta_bench.errors import BadData, PluginError
 from tta_bench.features.stream import Stream
-from tta_bench.interfaces import Preprocess, Sample
+from tta_bench.interfaces import Method, Observation, Preprocess, Sample, Task
 from tta_bench.runs.bench import Bench, RunSpec
+from tta_bench.runs.needs import Needs
 from tta_bench.views import Plain
 
 
@@ -174,3 +175,98 @@ class Drawn(Plain):
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> torch.Tensor:
         return super().render(image, image_id, int(np.random.randint(9**9)), preprocess)  # noqa: NPY002
+
+
+@dataclasses.dataclass(frozen=True)
+class Other(Plain):
+    """Pixels of some kind, which encoders may not take."""
+
+    kind: str = "levels as floats"
+
+    @property
+    def name(self) -> str:
+        return f"other{self.n}"
+
+    def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> torch.Tensor:
+        levels = super().render(image, image_id, seed, preprocess)
+        return KINDS[self.kind](levels)  # type: ignore[no-any-return]
+
+
+KINDS: dict[str, Any] = {
+    "levels as floats": lambda levels: levels.float(),
+    "normalised": lambda levels: (levels / 255 - 0.48) / 0.27,
+    "whole numbers": lambda levels: levels.long(),
+    "not a number": lambda levels: levels / 255 * torch.nan,
+    "floats": lambda levels: levels / 255,
+    "half": lambda levels: (levels / 255).half(),
+    "overshoot": lambda levels: levels / 255 * 1.2 - 0.1,  # as bicubic interpolation leaves it at an edge
+    "levels": lambda levels: levels,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("levels as floats", "floats from .* to"),
+        ("normalised", "floats from -.* to"),
+        ("whole numbers", "torch.int64"),
+        ("not a number", "floats from nan to nan"),
+    ],
+)
+def test_pixels_that_are_neither_levels_nor_shares_are_refused(kind: str, words: str, toy_bench: Bench) -> None:
+    wanted = rf"recipe other2, image toy-\d+: uint8 levels or floats from 0 to 1 are wanted, not {words}"
+    with pytest.raises(PluginError, match=wanted) as caught:
+        toy_bench.run(RunSpec("regions", "toy", "toyclip", recipes={"regions": Other(2, kind)}))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["floats", "half", "overshoot", "levels"])
+def test_levels_and_shares_are_taken(kind: str, toy_bench: Bench) -> None:
+    assert toy_bench.run(RunSpec("regions", "toy", "toyclip", recipes={"regions": Other(2, kind)})).record.n == 24
+
+
+@dataclasses.dataclass
+class Roles(Method):
+    """Has views of any role, and may ask for a second backbone."""
+
+    name: ClassVar[str] = "roles"
+    role: str = "views"
+    second: str = ""
+
+    @property
+    def recipes(self) -> Any:  # type: ignore[override]
+        return {self.role: Plain(2)}
+
+    def second_backbone(self) -> str | None:
+        return self.second or None
+
+    def start(self, task: Task) -> None:
+        self.task = task
+
+    def step(self, x: Observation) -> torch.Tensor:
+        return self.task.text @ x.image
+
+
+@pytest.mark.parametrize("role", ["image", "reward"])
+def test_a_role_that_an_observation_has_already_is_refused(role: str, toy_bench: Bench) -> None:
+    with pytest.raises(PluginError, match=f"method 'roles' calls views '{role}', which every observation may have"):
+        toy_bench.run(RunSpec(Roles(role), "toy", "toyclip"))
+
+
+def test_a_second_backbone_without_views_is_refused(toy_bench: Bench) -> None:
+    spec = RunSpec(Roles("regions", "toyreward"), "toy", "toyclip")
+    with pytest.raises(PluginError, match="method 'roles' has a second backbone and no views of the role 'views'"):
+        toy_bench.run(spec)
+    assert Needs(toy_bench).of(spec) == []
+
+
+@pytest.mark.parametrize("given", [np.zeros((8, 8, 3), np.uint8), None, torch.zeros(3, 8, 8), "a.jpg"])
+def test_a_dataset_that_loads_no_picture_is_named(given: Any, toy_bench: Bench) -> None:
+    class Arrays(Toy):
+        def __getitem__(self, i: int) -> Sample:
+            sample = super().__getitem__(i)
+            return Sample(sample.id, lambda: given, sample.labels)
+
+    wanted = rf"dataset 'toy', image toy-\d+: load\(\) must give a PIL image, not .*{type(given).__name__}"
+    with pytest.raises(PluginError, match=wanted):
+        toy_bench.run(RunSpec("clip", Arrays("default"), "toyclip"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,53 @@ def saved(pixels: Any, kind: str, **options: Any) -> bytes:
 
 def noise(height: int = 200, width: int = 300) -> Any:
     return np.random.default_rng(0).integers(0, 255, (height, width, 3), dtype=np.uint8)
+
+
+# ---- what a notebook has switched on in Pillow
+
+
+def test_a_truncated_photo_is_refused_whatever_pillow_may_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = saved(noise(), "JPEG")
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    assert "can't be decoded" in refusal(whole[: len(whole) // 3])
+    assert ImageFile.LOAD_TRUNCATED_IMAGES  # as it was
+
+
+@pytest.mark.parametrize(
+    ("switch", "value"),
+    [("BmpImagePlugin.USE_RAW_ALPHA", True), ("GifImagePlugin.LOADING_STRATEGY", 2)],
+)
+def test_no_switch_of_pillow_changes_a_picture(switch: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rgba = np.dstack([noise(8, 8), np.full((8, 8), 9, np.uint8)])
+    kind = "BMP" if "Bmp" in switch else "GIF"
+    content = saved(rgba, kind)
+    expected = np.asarray(decode(content))
+    monkeypatch.setattr(f"PIL.{switch}", value)
+    seen, opened = [], Image.open
+
+    def looking(*arguments: Any, **options: Any) -> Any:
+        seen.append(in_pillow(switch))
+        return opened(*arguments, **options)
+
+    monkeypatch.setattr(Image, "open", looking)
+    np.testing.assert_array_equal(np.asarray(decode(content)), expected)
+    assert seen != [value]
+    assert in_pillow(switch) == value
+
+
+def in_pillow(switch: str) -> Any:
+    module, _, name = switch.partition(".")
+    return getattr(sys.modules[f"PIL.{module}"], name)
+
+
+def test_threads_that_decode_at_once_leave_pillow_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one that ends must not switch it on again for the others."""
+    whole = saved(noise(), "JPEG")
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    with ThreadPoolExecutor(4) as pool:
+        refused = list(pool.map(lambda left: "can't be decoded" in refusal(whole[:left]), range(3000, 3100)))
+    assert all(refused)
+    assert ImageFile.LOAD_TRUNCATED_IMAGES
 
 
 def with_a_hole(whole: bytes, start: int, end: int) -> bytes:

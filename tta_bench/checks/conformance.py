@@ -20,7 +20,9 @@ from torch.nn.functional import normalize
 
 from tta_bench import metrics
 from tta_bench.checks.verdicts import Checks, Examination
-from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.interfaces import Method, Observation, Task, TextEncoder
+from tta_bench.runs.roles import refuse_odd_roles
+from tta_bench.system.fields import unused_default
 
 DIM = 32
 IMAGES = 24
@@ -61,13 +63,14 @@ class World:
             text=normalize(bank.mean(1), dim=-1),
             text_bank=bank,
             scale=50.0,
-            encode_texts=_Letters().encode_texts,
+            encode_texts=TextEncoder(_Letters().encode_texts),
             prompts=_Letters() if method.tunes_prompts else None,
             rng=torch.Generator().manual_seed(7),
             reward_text=self._arranged(normalize(self._draw(self.classes, 20, salt=2), dim=-1)) if rewarded else None,
         )
 
     def stream(self, method: Method, images: int = IMAGES) -> Iterator[Observation]:
+        refuse_odd_roles(method)
         prototypes = normalize(self._draw(self.classes, DIM), dim=-1)
         for i in range(images):
             shown = self._draw(self.classes, salt=10 + i).sigmoid().square()  # [C] how much of each class is visible
@@ -256,7 +259,7 @@ def _fields_are_data(make: Make) -> str:
         json.dumps(values_of(method))
     except TypeError as error:
         return f"hyper-parameters must be plain data: {error}"
-    return ""
+    return unused_default(type(method))
 
 
 CHECKS: Checks[Make] = {

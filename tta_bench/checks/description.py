@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 from tta_bench.checks.verdicts import blame
 from tta_bench.errors import DataMissing, PluginError, TTABenchError
 from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, DatasetExtras, Method, PromptTunable
 from tta_bench.plugins import Plugin, Registry
+from tta_bench.system.fields import types_of
 from tta_bench.system.text import counted
 
 
@@ -134,7 +135,7 @@ def _files(method: Method) -> list[str]:
 
 def fields_of(cls: type) -> list[Field]:
     """A dataclass's fields with what their comments say."""
-    docs, hints = field_docs(cls), get_type_hints(cls)
+    docs, hints = field_docs(cls), types_of(cls)
     found = []
     for f in dataclasses.fields(cls):
         if not f.init:

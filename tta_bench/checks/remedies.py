@@ -6,7 +6,8 @@ ANY_CHECK = "most checks end in this error, so look for it in your code and not 
 WELL_FORMED = "return finite logits [C] or [B, C] from step and [N, C] from finish"
 
 METHODS = {
-    "hyper-parameters are plain data": "make each field a number, text, bool or list of them; load files in start()",
+    "hyper-parameters are plain data": "make each field a number, text, bool or list of them, with "
+    "@dataclass above the class; load files in start()",
     "scores on structured features": f"{WELL_FORMED}: divide by x + 1e-8, take log(p + 1e-30)",
     "scores on random features": f"{WELL_FORMED}, also when no class is likely and a cache or mask is empty",
     "reads no labels": "use x.index, x.image, x[role] and x.pixels(role) only: there is nothing else to know",

@@ -103,7 +103,7 @@ def _scaled(count: float) -> str:
 
 def _along(record: RunRecord) -> list[str]:
     """mAP along the stream, beside frozen CLIP's on the same images if that was run."""
-    from tta_bench.report.along import BASELINE, baseline_of, baseline_parts, curve, to_text
+    from tta_bench.report.along import BASELINE, baseline_of, baseline_parts, curve, is_frozen_clip, to_text
 
     if record.folder is None or not (record.folder / SCORES).is_file():
         return _parts(record.along, {}, "")
@@ -117,7 +117,7 @@ def _along(record: RunRecord) -> list[str]:
         table = to_text(curve(record, baseline, SHOWN_POINTS))
     except BadData as error:
         return [*_parts(record.along, {}, ""), f"mAP along the stream can't be told: {error}"]
-    alone = baseline is None and record.method != BASELINE
+    alone = baseline is None and not is_frozen_clip(record)
     missing = [f"{BASELINE} was not run on these images: nothing to hold it against"] if alone else []
     lines = (f"  {line}" for line in [*table, *missing])
     return [*_parts(record.along, beside, BASELINE), "mAP along the stream", *lines]

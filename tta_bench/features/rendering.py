@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -29,6 +30,7 @@ FEW_BLOCKS = 4  # starting workers takes longer than rendering these
 PREFETCH = 2  # blocks per worker that wait to be encoded
 SHARED_MEMORY = Path("/dev/shm")
 PIXEL_BYTES = 1  # of levels. A recipe of somebody's own may render floats: then `NoRoom` says what is missing
+OVERSHOOT = 0.25  # beyond 0 and 1: interpolation leaves it at edges; levels and normalised pixels go far beyond
 QUEUES = 2**17  # bytes for the semaphores of the queues, a page each
 
 
@@ -158,9 +160,25 @@ def render(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, preproce
 def _rendered(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, preprocess: Preprocess) -> Tensor:
     """As the recipe gives them: levels, or floats."""
     sample = dataset[index]
-    views = recipe.render(sample.image, sample.id, seed, preprocess)
+    image = sample.image
+    if not isinstance(image, Image.Image):
+        kind = f"{type(image).__module__}.{type(image).__name__}".removeprefix("builtins.")
+        raise PluginError(f"dataset '{dataset.name}', image {sample.id}: load() must give a PIL image, not {kind}")
+    views = recipe.render(image, sample.id, seed, preprocess)
     wanted = (recipe.count, 3, preprocess.size, preprocess.size)
     if not isinstance(views, Tensor) or views.shape != wanted:
         got = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__
         raise PluginError(f"view recipe {recipe.name}, image {sample.id}: {wanted} is wanted, not {got}")
+    if views.dtype != torch.uint8 and (odd := _odd_values(views)):
+        raise PluginError(
+            f"view recipe {recipe.name}, image {sample.id}: uint8 levels or floats from 0 to 1 are wanted, not {odd}"
+        )
     return views
+
+
+def _odd_values(views: Tensor) -> str:
+    """What they are, if no encoder takes them so. Ours are levels and don't come here."""
+    if not views.is_floating_point():
+        return str(views.dtype)
+    low, high = (float(value) for value in views.aminmax())
+    return "" if low >= -OVERSHOOT and high <= 1 + OVERSHOOT else f"floats from {low:.3g} to {high:.3g}"

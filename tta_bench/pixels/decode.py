@@ -16,6 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tta_bench.errors import BadData
 from tta_bench.pixels.cut_short import SHOW_A_CUT, is_cut_short
+from tta_bench.system.plain_pillow import plain_pillow
 
 MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
 LIMIT = "TTABENCH_MAX_PIXELS"
@@ -32,7 +33,9 @@ def decode(source: Path | bytes) -> Image.Image:
     try:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise BadData("not a regular file")  # opening a FIFO would wait for ever
-        with _opened(io.BytesIO(source) if isinstance(source, bytes) else source, _limit()) as image:
+        Image.init()  # so that all formats, and their switches, are known
+        content = io.BytesIO(source) if isinstance(source, bytes) else source
+        with plain_pillow(), _opened(content, _limit()) as image:
             if why := _misread(image):
                 raise BadData(f"{why}, which would be read as something else: save it with 8 bits")
             image.load()
@@ -91,7 +94,6 @@ def _opened(source: Path | io.BytesIO, limit: int) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
-            Image.init()  # so that all formats are known
             image = Image.open(source, formats=[name for name in Image.ID if name not in RUN_A_PROGRAM])
     except Image.DecompressionBombError:
         raise BadData(f"it has far {advice}") from None

@@ -203,5 +203,7 @@ def _is_among(run: RunRecord, field: str, values: Collection[Any]) -> bool:
     return field == "dataset" and any(dataset_name(str(value)) == own for value in values)
 
 
-def _several(value: Any) -> Collection[Any]:
-    return value if isinstance(value, Collection) and not isinstance(value, str) else (value,)
+def _several(value: Any) -> list[Any]:
+    """A list, because a column of pandas looks for `in` among its labels."""
+    alone = isinstance(value, str) or not isinstance(value, Iterable) or getattr(value, "ndim", None) == 0
+    return [value] if alone else list(value)

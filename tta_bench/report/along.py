@@ -12,6 +12,7 @@ from tta_bench.errors import BadData, UsageError
 from tta_bench.metrics import AP_CONVENTIONS, Floats, along
 from tta_bench.metrics.along import ScoredStream
 from tta_bench.records import RunRecord
+from tta_bench.system.code import BUILT_IN
 from tta_bench.system.text import counted
 
 BASELINE = "clip"
@@ -36,11 +37,18 @@ class Curve:
         return None if self.baseline is None else along.break_even(self.own, self.baseline, self.ends)
 
 
+def is_frozen_clip(run: RunRecord) -> bool:
+    """Whether it is a run of the built-in as it is: a notebook may call a class of its own so."""
+    by = run.provenance.get("code", {}).get("method", BUILT_IN)  # version 0.1 does not say
+    unchanged = not run.changes and "replaced" not in run.config.parts
+    return run.method == BASELINE and unchanged and str(by).split(" ")[0] == BUILT_IN
+
+
 def baseline_of(run: RunRecord, others: Sequence[RunRecord]) -> RunRecord | None:
     """A run of frozen CLIP on the protocol. It has no memory, so that one in any order will do."""
-    if run.method == BASELINE:
+    if is_frozen_clip(run):
         return None
-    fits = [r for r in others if r.method == BASELINE and not r.changes and r.protocol.digest == run.protocol.digest]
+    fits = [other for other in others if is_frozen_clip(other) and other.protocol.digest == run.protocol.digest]
     same = [other for other in fits if other.replicate.digest == run.replicate.digest]
     return next(iter(same or fits), None)
 
@@ -68,7 +76,7 @@ def curves(runs: Sequence[RunRecord], points: int = along.POINTS, window: int | 
     """One row per run and point; the columns of the baseline are NaN where there is no run of it on the protocol."""
     rows: list[tuple[object, ...]] = []
     for run in runs:
-        found = curve(run, run if run.method == BASELINE else baseline_of(run, runs), points, window)
+        found = curve(run, run if is_frozen_clip(run) else baseline_of(run, runs), points, window)
         missing = np.full(len(found.ends), np.nan)
         frozen = [missing if values is None else values for values in (found.baseline, found.baseline_window)]
         rows += [(*_named(run), *point) for point in zip(found.ends, found.own, found.own_window, *frozen, strict=True)]

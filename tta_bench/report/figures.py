@@ -14,7 +14,7 @@ import numpy as np
 from tta_bench.errors import UsageError
 from tta_bench.metrics import Floats
 from tta_bench.records import RunRecord
-from tta_bench.report.along import BASELINE, baseline_of, curve
+from tta_bench.report.along import BASELINE, baseline_of, curve, is_frozen_clip
 from tta_bench.report.comparison import ProtocolStatistics
 from tta_bench.report.figure_style import (
     COLOURS,
@@ -153,7 +153,7 @@ def classes(runs: Sequence[RunRecord]) -> Figure:
     """What one method gains over frozen CLIP in each class, with 95 % intervals."""
     group = one_protocol(runs)
     statistics = ProtocolStatistics(group)
-    pairs = [pair for pair in statistics.against(BASELINE) if not statistics.runs[pair.baseline].changes]
+    pairs = [pair for pair in statistics.against(BASELINE) if is_frozen_clip(statistics.runs[pair.baseline])]
     if len(pairs) != 1:
         names = ", ".join(name_of(statistics.runs[pair.config]) for pair in pairs) or "no method with the same seeds"
         raise UsageError(f"classes are of one method beside {BASELINE}; here are: {names}")

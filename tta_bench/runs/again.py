@@ -148,6 +148,7 @@ def replay(record: RunRecord, bench: Bench, given: Elsewhere) -> Replay:
     outside: list[str] = []
     with tempfile.TemporaryDirectory(prefix="ttabench-") as folder, limited_threads(_threads(record)):
         again = run.execute(Path(folder), bench.checkpoint_seconds, bench.reporter)
+        run.say_notes(again, bench.reporter)
         if isinstance(run.method, GuestMethod):
             reached = run.method.reached()
             outside = [*reached.outside, *(f"import {module}" for module in reached.datasets)]

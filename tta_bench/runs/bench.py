@@ -12,13 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tta_bench.errors import BackboneChanged, UnknownName, UsageError
+from tta_bench.errors import BackboneChanged, UsageError
 from tta_bench.features.options import EncodingOptions
 from tta_bench.plugins import Registry, default_registry
 from tta_bench.records import RunRecord
 from tta_bench.runs import devices, known
 from tta_bench.runs.folder import RunFolder
 from tta_bench.runs.presets import ProtocolPreset
+from tta_bench.runs.roles import recipes_of
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import asked, config, paths
 from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of, origin_of_made, overridden
@@ -273,7 +274,7 @@ class Bench:
     def method_and_recipes(self, spec: RunSpec) -> tuple[Method, dict[str, ViewRecipe]]:
         """The method with its settings, and the views that it will see, by role."""
         method = self.configure(spec).method
-        return method, _recipes(method, spec)
+        return method, recipes_of(method, spec)
 
     def prepare(self, spec: RunSpec) -> Run:
         """The run with all that it needs, before anything is encoded."""
@@ -282,7 +283,7 @@ class Bench:
         configured = self.configure(spec)
         method = configured.method
         method.validate()  # refuses at once when a file or a second model is missing
-        recipes = _recipes(method, spec)
+        recipes = recipes_of(method, spec)
         source = self.source(spec)
         source.check(method, recipes)
         second = method.second_backbone()
@@ -347,6 +348,7 @@ class Bench:
             record = run.execute(folder.begin(replacing), self.checkpoint_seconds, self.reporter)
             if replacing:
                 folder.publish()
+            run.say_notes(record, self.reporter)
             return Outcome(dataclasses.replace(record, folder=folder.final), False)
 
     def _found(self, record: RunRecord) -> Outcome:
@@ -377,16 +379,3 @@ def _weights_of(backbone: Backbone) -> Sequence[Path] | None:
     from tta_bench.interfaces import BackboneExtras
 
     return BackboneExtras.of(backbone).sources
-
-
-def _recipes(method: Method, spec: RunSpec) -> dict[str, ViewRecipe]:
-    """The method's views, with what the preset and the user put in their place."""
-    from tta_bench.views import parse_recipe
-
-    recipes = dict(method.recipes)
-    for role, recipe in {**method.preset_recipes.get(spec.preset or "", {}), **spec.recipes}.items():
-        if role not in recipes:
-            hint = f"It has: {', '.join(recipes) or 'none'}."
-            raise UnknownName(f"view role of {method.name}", role, recipes, hint)
-        recipes[role] = parse_recipe(recipe) if isinstance(recipe, str) else recipe
-    return recipes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tta_bench import records
@@ -18,6 +18,7 @@ from tta_bench.runs.needs import Needs
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunOptions, RunSpec
 from tta_bench.system.code import blamed
+from tta_bench.system.live import replaced
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
@@ -132,6 +133,8 @@ def _elsewhere(
     tasks = [Task(number, spec, force) for number, spec in enumerate(cells) if force or bench.find(spec) is None]
     for task in tasks:
         refuse_objects(task.spec)
+    if tasks and (places := list(replaced())):
+        raise UsageError(f"{places[0]} is not as our files have it, and other processes would not know: use jobs=1")
     sent = {task.number for task in tasks}
     for spec in (spec for number, spec in enumerate(cells) if number not in sent):
         yield Cell(spec, *bench.run(spec))
@@ -165,6 +168,8 @@ def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunOptions) -
 
     offers: dict[str | int, Offer] = {}
     for method in methods:
+        if not isinstance(method, str):
+            _refuse_for_instance(method, shared)
         with suppress(PluginError), blamed(str(method)):  # said when its turn comes
             offers[_key(method)] = bench.offer(method)
     _refuse_strangers({name: offer for name, offer in offers.items() if isinstance(name, str)}, shared.settings)
@@ -186,6 +191,16 @@ def _shares(bench: Bench, methods: Sequence[str | Method], shared: RunOptions) -
         return replace(shared, settings=settings if isinstance(method, str) else {}, preset=preset, recipes=recipes)
 
     return [share(method) for method in methods]
+
+
+def _refuse_for_instance(method: Method, shared: RunOptions) -> None:
+    """As a single run does, what it would have to drop; what others alone have is theirs."""
+    own = {f.name for f in fields(method)}
+    asked = [key.rpartition(".")[2] for key in shared.settings if key.rpartition(".")[0] in ("", method.name)]
+    found = [name for name in asked if name in own]
+    found += [f"the preset {shared.preset}"] if shared.preset in method.presets else []
+    if found:
+        raise UsageError(f"{method.name}: an instance has its settings already, and it has {', '.join(found)}, too")
 
 
 def _refuse_strangers(offers: Mapping[str, Offer], settings: Mapping[str, Any]) -> None:

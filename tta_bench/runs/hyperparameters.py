@@ -8,18 +8,25 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import yaml
 
 from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.interfaces import Method
+from tta_bench.system.described import described
+from tta_bench.system.fields import types_of, unused_default
 from tta_bench.system.text import visible
 
-PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+")  # to YAML 010 is 8, and 1:30 is 90
+PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+")
+ODD_NUMBER = re.compile(r"(?<![\w.+-])[+-]?0[0-9]|[0-9]:[0-9]")  # to YAML 010 is 8, and 1:30 is 90, in lists as well
 SHOWN = 100  # characters of a value that is refused
 Tag = Literal["paper", "default", "tuned"]
+# Types of several values, and what a list becomes for them.
+SEVERAL: dict[Any, Any] = {list: list, tuple: tuple, set: set, frozenset: frozenset, Sequence: tuple, Collection: tuple}
+ANYTHING = (Any, Any)  # what a list or a dict holds whose type does not say it
 
 
 class Configured(typing.NamedTuple):
@@ -53,7 +60,8 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
             has = f"It has: {', '.join(cls.presets) or 'none'}."
             raise UnknownName(f"preset of {cls.name}", preset, cls.presets, has)
         values.update(cls.presets[preset])
-    hints = typing.get_type_hints(cls)
+    _refuse_unused_default(cls)
+    hints = types_of(cls)
     fields = [f.name for f in dataclasses.fields(cls) if f.init]
     before = {f.name: _default(f) for f in dataclasses.fields(cls)} | values
     changes: dict[str, str] = {}
@@ -63,7 +71,7 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
         where = f"{cls.name}.{key}"
         values[key] = _coerce(given, hints[key], where) if isinstance(given, str) else _typed(given, hints[key], where)
         if not _equal(values[key], before[key]):
-            changes[key] = str(values[key])  # as it was read: 010 is 8 in YAML
+            changes[key] = _shown(values[key])  # as it was read: 010 is 8 in YAML
     method = cls(**values)
     if method.name != cls.name:  # tables would take it for another
         raise PluginError(f"method '{cls.name}' gives itself the name '{method.name}' when it is made")
@@ -76,14 +84,36 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
 def of_instance(method: Method) -> Configured:
     """A method that somebody made: what differs from its class's defaults is a change. A copy runs, so that the one
     that was made stays without the state of a run."""
+    _refuse_unused_default(type(method))
     values = {f: getattr(method, f.name) for f in dataclasses.fields(method)}
-    changes = {f.name: str(value) for f, value in values.items() if not _equal(value, _default(f))}
+    with flat_enough(method):
+        changes = {f.name: _shown(value) for f, value in values.items() if not _equal(value, _default(f))}
     uncopied = ""
     try:
         own = copy.deepcopy(method)  # with what it holds: a layer that it trains is state, too
     except Exception as error:  # what can't be copied is shared
         own, uncopied = copy.copy(method), f"{type(error).__name__}: {error}"
     return Configured(own, "tuned" if changes else "default", changes, values_of(method), uncopied)
+
+
+@contextmanager
+def flat_enough(method: object) -> Iterator[None]:
+    """Names what an instance holds and nobody can go through to its end."""
+    try:
+        yield
+    except RecursionError:
+        for name, value in vars(method).items():
+            try:
+                described(value)
+            except RecursionError:
+                said = f"{getattr(method, 'name', method)}.{name} is nested too deep to be told from another"
+                raise UsageError(f"{said}: keep it in flat lists") from None
+        raise
+
+
+def _refuse_unused_default(cls: type[Method]) -> None:
+    if found := unused_default(cls):
+        raise PluginError(f"method '{cls.name}': {found}")
 
 
 def settings_for(name: str, fields: Collection[str], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,6 +143,11 @@ def values_of(method: Method) -> dict[str, Any]:
     return {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
 
 
+def _shown(value: Any) -> str:
+    """A set has another order in every process."""
+    return str(sorted(value, key=repr)) if isinstance(value, set | frozenset) else str(value)
+
+
 def _default(f: dataclasses.Field[Any]) -> Any:
     return f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
 
@@ -126,7 +161,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _coerce(text: str, hint: Any, where: str) -> Any:
     try:
-        value = int(text) if PLAIN_NUMBER.fullmatch(text) else text if ":" in text else yaml.safe_load(text)
+        odd = ODD_NUMBER.search(text) or (":" in text and not text.startswith("{"))
+        value = int(text) if PLAIN_NUMBER.fullmatch(text) else text if odd else yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):  # a date or a number that can't be, too many brackets
         value = text
     if isinstance(value, str):  # YAML reads 1e-3 as text
@@ -147,10 +183,17 @@ def _is_finite(value: float) -> bool:
 def _typed(value: Any, hint: Any, where: str) -> Any:
     """A Python value: a list may stand for a tuple, a whole number for a float, numpy's and torch's numbers for
     Python's; objects are for fields of another type."""
-    parts = [_number(part) for part in value] if isinstance(value, list | tuple) else [_number(value)]
+    plain: Any = _number(value)
+    if hint is Any:
+        return plain
+    if isinstance(value, list | tuple | set | frozenset):
+        plain = [_number(part) for part in value]
+    elif isinstance(value, Mapping):
+        plain = {key: _number(part) for key, part in value.items()}
+    parts = list(plain.values()) if isinstance(plain, dict) else plain if isinstance(plain, list) else [plain]
     if _takes_plain(hint) or all(isinstance(part, bool | int | float | str) for part in parts):
-        plain = parts if isinstance(value, list | tuple) else parts[0]
-        return _fit(plain, str(tuple(parts) if isinstance(value, tuple) else plain), hint, where)
+        kept = set(plain) if isinstance(value, set | frozenset) else plain
+        return _fit(kept, str(tuple(parts) if isinstance(value, tuple) else kept), hint, where)
     return value
 
 
@@ -182,10 +225,17 @@ def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
                 return _fit(value, text, option, where)
             except UsageError:
                 continue
-    if origin is tuple and isinstance(value, list):
-        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
-        if len(kinds) == len(value):
-            return tuple(_fit(v, str(v), kind, where) for v, kind in zip(value, kinds, strict=True))
+    if hint is Any:
+        return value
+    if origin is tuple and isinstance(value, list) and arguments[1:] != (Ellipsis,):
+        if len(arguments) == len(value):
+            return tuple(_fit(v, str(v), kind, where) for v, kind in zip(value, arguments, strict=True))
+    elif kind := SEVERAL.get(origin or hint):
+        if isinstance(value, list) or (isinstance(value, set) and kind in (set, frozenset)):
+            return kind(_fit(v, str(v), (arguments or ANYTHING)[0], where) for v in value)
+    elif (origin or hint) in (dict, Mapping) and isinstance(value, dict):
+        of_key, of_value = arguments or ANYTHING
+        return {_fit(k, str(k), of_key, where): _fit(v, str(v), of_value, where) for k, v in value.items()}
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
         return float(value)
     if hint is int and isinstance(value, int) and not isinstance(value, bool):
@@ -213,4 +263,6 @@ def _in_words(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " or ".join(map(_in_words, arguments))
     known = {float: "a finite number", types.NoneType: "null"}
-    return known.get(hint) or f"a value of type {'[a, b]' if origin is tuple else getattr(hint, '__name__', str(hint))}"
+    kind, name = origin or hint, getattr(hint, "__name__", str(hint))
+    shape = "[a, b]" if kind in SEVERAL else "{a: b}" if kind in (dict, Mapping) else name
+    return known.get(hint) or f"a value of type {shape}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tta_bench.errors import TTABenchError
+from tta_bench.runs.roles import REWARDED
 from tta_bench.system.code import blamed
 
 if TYPE_CHECKING:
@@ -67,4 +68,4 @@ class Needs:
                 second = method.second_backbone() or ""
         except TTABenchError:
             return _Asked([], "", [])
-        return _Asked([Original(), *recipes.values()], second, [Original(), recipes["views"]] if second else [])
+        return _Asked([Original(), *recipes.values()], second, [Original(), recipes[REWARDED]] if second else [])

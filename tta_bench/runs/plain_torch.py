@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from tta_bench.errors import UsageError
+from tta_bench.runs.forked import refuse_lost_threads
+from tta_bench.system.together import Together
 
 NUMPY: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # its own defaults
 
@@ -17,22 +19,35 @@ NUMPY: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "i
 @contextmanager
 def plain_torch() -> Iterator[None]:
     """No autocast, float32 by default and in products, by the usual kernels, or features and scores would be others
-    under the same names; numpy raises nothing. All are given back, whatever a method has done to them."""
+    under the same names; gradients can be had; numpy raises nothing. All are given back, whatever a method has done to
+    them."""
     device = torch.get_default_device()
     if device.type != "cpu":  # to switch it off would slow down every operation
         raise UsageError(f"torch's default device is {device} here: leave it alone, and choose with `device`")
+    refuse_lost_threads()
+    with ExitStack() as stack, _switches(), np.errstate(**NUMPY):
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+@contextmanager
+def _switched() -> Iterator[None]:
+    """What all threads of a process have in common; the rest is each one's own."""
     before, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     mkldnn: Any = torch.backends.mkldnn  # its own context manager says something about TF32 each time
     kernels, mkldnn.enabled = mkldnn.enabled, True
     torch.set_default_dtype(torch.float32)
     torch.set_float32_matmul_precision("highest")
     try:
-        with ExitStack() as stack, np.errstate(**NUMPY):
-            for kind in ("cpu", "cuda"):
-                if torch.is_autocast_enabled(kind):
-                    stack.enter_context(torch.autocast(kind, enabled=False))
-            yield
+        yield
     finally:
         torch.set_default_dtype(before)
         torch.set_float32_matmul_precision(products)
         mkldnn.enabled = kernels
+
+
+_switches = Together(_switched)

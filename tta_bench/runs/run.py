@@ -31,9 +31,10 @@ from tta_bench.interfaces import (
 from tta_bench.records import Identity, RunRecord
 from tta_bench.runs import alarms, cost, global_rngs, known, recording, suspicions
 from tta_bench.runs.guest_method import GuestMethod
-from tta_bench.runs.hyperparameters import Configured
+from tta_bench.runs.hyperparameters import Configured, flat_enough
 from tta_bench.runs.identity import identities_of
 from tta_bench.runs.replay import Checkpoints, adapt, adapting_threads, finished
+from tta_bench.runs.roles import REWARDED
 from tta_bench.runs.spec import RunSpec
 from tta_bench.runs.watched_instances import InstanceWatch
 from tta_bench.system import provenance
@@ -83,14 +84,14 @@ class Run:
 
     @cached_property
     def identities(self) -> dict[str, Identity]:
-        return identities_of(self)
+        with flat_enough(self.spec.method):
+            return identities_of(self)
 
     # ----------------------------------------------------------------------------------------------- running
 
     def execute(self, folder: Path, checkpoint_seconds: float, reporter: Reporter) -> RunRecord:
         """Encodes what is missing, adapts, and leaves the record in `folder`."""
-        forewarnings = suspicions.forewarnings(self)
-        for note in forewarnings:  # before hours of encoding, not after
+        for note in suspicions.forewarnings(self):  # before hours of encoding, not after
             reporter.warn(f"{self.method.name}: {note}")
         observe = self._encode(reporter)
         self.notes += [*suspicions.unlike_preset(self), *alarms.not_ours(list(self.replaced))]
@@ -111,10 +112,14 @@ class Run:
                 )
             self._refuse_changed_files(checkpoint)
             record = recording.record(self, folder, task, adaptation, weight)
-        for note in record.notes[len(suspicions.of_the_data(self)) + len(forewarnings) :]:  # those have been said
-            reporter.warn(f"{self.method.name}: {note}")
         checkpoint.unlink(missing_ok=True)
         return record
+
+    def say_notes(self, record: RunRecord, reporter: Reporter) -> None:
+        """When the record is in its place: a caller may have made errors of warnings."""
+        said = len(suspicions.of_the_data(self)) + len(suspicions.forewarnings(self))
+        for note in record.notes[said:]:
+            reporter.warn(f"{self.method.name}: {note}")
 
     @contextmanager
     def _in_hand(self, task: Task) -> Iterator[None]:
@@ -197,7 +202,7 @@ class Run:
         views = {role: stored(self.source, recipe) for role, recipe in self.recipes.items()}
         reward: list[StoredViews] = []
         if self.reward is not None:
-            reward = [stored(self.reward, recipe) for recipe in (Original(), self.recipes["views"])]
+            reward = [stored(self.reward, recipe) for recipe in (Original(), self.recipes[REWARDED])]
         reporter.line(f"{self.encoder_forwards} encoder forwards")
         return lambda start: observations(self.stream, image, views, reward, start, self.adapt_device)
 

@@ -27,6 +27,7 @@ from tta_bench.system.described import (
 )
 from tta_bench.system.files import digest
 from tta_bench.system.loading import is_outside_file
+from tta_bench.system.progress import TTABenchWarning
 from tta_bench.system.sources import OURS, built_in_source
 
 BUILT_IN = "ttabench"
@@ -123,10 +124,11 @@ def author_line(error: BaseException) -> str:
 
 @contextmanager
 def blamed(where: str) -> Iterator[None]:
-    """Whatever a plugin raises, SystemExit included, becomes one line that says where. Ctrl-C stays what it is."""
+    """Whatever a plugin raises, SystemExit included, becomes one line that says where. Ctrl-C stays what it is, and so
+    does a warning of ours that the caller has made an error."""
     try:
         yield
-    except (TTABenchError, KeyboardInterrupt):
+    except (TTABenchError, TTABenchWarning, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise PluginError(f"{where}: {in_words(error, author_line(error))}") from error
