@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
 
-from tests.record_fixtures import on
+from tests.record_fixtures import on, record, write
+from tta_bench.cli.app import command
 from tta_bench.records import Identity
 from tta_bench.report.console import to_console
 from tta_bench.report.frame import long_form
@@ -69,3 +72,17 @@ def test_a_leaderboard_loses_no_digit(width: int) -> None:
     ]
     shown = printed(to_console(long_form(runs), width), width)
     assert_whole(shown, width, ["61.27 ± 0.00", "40.00 ± 0.00", "63.27 ± 0.00"])
+
+
+@pytest.mark.parametrize("columns", ["0", "00", "²"])
+def test_a_terminal_of_no_width_counts_as_one_that_says_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    write(home / "runs", record("clip"), record("tda", 61.27))
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", columns)
+    monkeypatch.setattr(sys, "argv", ["ttabench", "leaderboard", "--fast"])
+    with pytest.raises(SystemExit) as ended:
+        command()
+    assert (ended.value.code or 0) == 0, capsys.readouterr().err
+    assert "61.27" in capsys.readouterr().out
