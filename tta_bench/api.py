@@ -153,8 +153,9 @@ def load_results(folder: Path | str | None = None) -> Results:
         'tiny'
     """
     from tta_bench.system import paths
+    from tta_bench.system.files import expanded
 
-    root = paths.runs() if folder is None else Path(folder).expanduser()
+    root = paths.runs() if folder is None else expanded(folder)
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder")
     found, problems = records.load_all(root)

@@ -121,12 +121,13 @@ def pairs(values: Sequence[str], option: str, example: str) -> dict[str, str]:
 def data_paths(values: Sequence[str] | None) -> dict[str, Path]:
     """["coco2017=/mnt/coco"] -> {"coco2017": Path("/mnt/coco")}, over what ttabench.toml says."""
     from tta_bench.system import config
+    from tta_bench.system.files import expanded
 
     example = "NAME=DIR, for example --data coco2017=/mnt/coco"
     given = pairs(values or [], "--data", example)
     if "" in given.values():
         raise UsageError(f"--data: write {example}")
-    return {**config.load().data, **{name: Path(path).expanduser() for name, path in given.items()}}
+    return {**config.load().data, **{name: expanded(path) for name, path in given.items()}}
 
 
 def located(pack: str) -> Path:

@@ -28,6 +28,7 @@ from tta_bench.errors import UnknownName, UsageError
 from tta_bench.features.options import FeatureType
 from tta_bench.runs import grid
 from tta_bench.runs.spec import RunOptions, RunSpec
+from tta_bench.system.files import expanded
 from tta_bench.system.names import same_setting
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def _text(value: object) -> str:
 
 
 def _path(value: object) -> Path:
-    return Path(_text(value)).expanduser()
+    return expanded(_text(value))
 
 
 def _truth(value: object) -> bool:

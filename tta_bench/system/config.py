@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,19 @@ class Config:
 
 def load() -> Config:
     """The first file that is there. An option's name is checked where the commands are known."""
-    for folder in (Path.cwd(), Path(platformdirs.user_config_dir("ttabench"))):
-        file = folder / NAME
-        if file.is_file():
-            return _read(file)
+    for folder in (Path.cwd(), user_folder(platformdirs.user_config_dir)):
+        if folder is not None and (folder / NAME).is_file():
+            return _read(folder / NAME)
     return Config()
+
+
+def user_folder(kind: Callable[[str], str]) -> Path | None:
+    """None of a user whom the system does not know and who has no HOME, as in a container or a cluster's job."""
+    try:
+        folder = Path(kind("ttabench"))
+    except RuntimeError:
+        return None
+    return folder if folder.is_absolute() else None  # older versions of platformdirs leave the ~ as it is
 
 
 @functools.lru_cache(maxsize=8)

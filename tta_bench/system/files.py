@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tta_bench.errors import BadData, StoreError
+from tta_bench.errors import BadData, StoreError, UsageError
 
 
 @contextmanager
@@ -48,6 +48,14 @@ def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def expanded(path: Path | str) -> Path:
+    """With the user's folder in place of ~. A container or a cluster's job may be of a user whom nobody knows."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{path}: no such user here, or one without a home: write the path in full") from None
 
 
 def read_utf8(path: Path) -> str:
