@@ -1,4 +1,5 @@
 """`ttabench.toml`, in the working folder or in the user's config folder: paths, and defaults of the commands' options.
+TTABENCH_CONFIG names another file.
 
 home = "~/ttabench"          # as TTABENCH_HOME, which goes before it
 data_root = "~/data"         # as TTABENCH_DATA, which goes before it
@@ -14,6 +15,7 @@ device = "cuda"
 from __future__ import annotations
 
 import functools
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,7 +43,9 @@ class Config:
 
 
 def load() -> Config:
-    """The first file that is there. An option's name is checked where the commands are known."""
+    """TTABENCH_CONFIG's, or else the first file that is there. Options' names are checked where commands are known."""
+    if named := os.environ.get("TTABENCH_CONFIG"):
+        return _read(Path(named))
     for folder in (Path.cwd(), user_folder(platformdirs.user_config_dir)):
         if folder is not None and (folder / NAME).is_file():
             return _read(folder / NAME)
