@@ -68,4 +68,14 @@ def _cell(run: RunRecord) -> str:
     """What a reader of the table takes for the same thing, whatever code computed it."""
     fields: tuple[Any, ...] = (run.method, run.dataset, run.backbone, run.prompt, run.seed, run.order, run.n)
     conventions = [run.protocol.parts.get(name) for name in CONVENTIONS]
-    return canonical_json([*fields, conventions, dict(run.changes), run.tag])
+    files = run.config.parts.get("files") or {}
+    changes = {name: value for name, value in run.changes.items() if name not in files}  # where a file lies
+    whose = {role: _author(label) for role, label in run.provenance.get("code", {}).items()}
+    return canonical_json(
+        [*fields, conventions, changes, run.tag, files, run.config.parts.get("second_backbone"), whose]
+    )
+
+
+def _author(label: str) -> str:
+    """A distribution without its version, or a loose file: two people may give one name to their methods."""
+    return label if label.endswith(".py") else label.partition(" ")[0]
