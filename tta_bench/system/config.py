@@ -89,8 +89,8 @@ def _read(file: Path) -> Config:
 
 def _path(text: str, file: Path, key: str) -> Path:
     try:
-        if "\0" not in text:
+        if text and "\0" not in text:
             return Path(text).expanduser()
     except RuntimeError:  # of somebody whom the system does not know
         pass
-    raise UsageError(visible(f"{file}: `{key}` can't be a path: {text}"))
+    raise UsageError(visible(f"{file}: `{key}` can't be a path: '{text}'"))
