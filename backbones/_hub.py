@@ -21,6 +21,7 @@ from pathlib import Path
 from huggingface_hub import constants, try_to_load_from_cache
 
 from tta_bench.errors import UsageError, WeightsMissing
+from tta_bench.system import paths
 from tta_bench.system.files import file_digest
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Published:
         return next((file for file in found if file is not None), None) or self._cached_by_address()
 
     def _cached_by_address(self) -> Path | None:
-        file = Path("~/.cache/clip").expanduser() / self.url.rpartition("/")[2]
+        file = Path(paths.user(), ".cache/clip") / self.url.rpartition("/")[2]
         if not self.url or not file.is_file():
             return None
         expected = self.url.split("/")[-2]  # OpenAI's addresses hold the sha256 of what is behind them

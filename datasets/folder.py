@@ -27,7 +27,7 @@ from tta_bench.datasets import _class_folders
 from tta_bench.datasets._photos import Photos
 from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, DataMissing, UsageError
-from tta_bench.system.files import read_utf8
+from tta_bench.system.files import expanded, read_utf8
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import counted, is_text
 
@@ -45,7 +45,7 @@ class Folder(Photos):
     def open(cls, root: Path, variant: str = "default") -> Self:
         """`variant` names the folder; without one it is the data root itself."""
         _check_spelling(variant)
-        folder = root if variant == "default" else root / Path(variant).expanduser()
+        folder = root if variant == "default" else root / expanded(variant)
         if (folder / LABELS).is_file():
             class_names, images, rows = _read(folder / LABELS)
             return cls(class_names, images, _files(folder, images), np.array(rows, np.int8), [folder / LABELS])

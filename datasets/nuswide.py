@@ -67,14 +67,15 @@ class NUSWideTest(OfficialPhotos):
                 f"nuswide: {len(missing):,} of {len(wanted):,} images with labels are not on disk and left out, "
                 f"the first is {missing[0]}; compare only with runs on the same images"
             )
+        # Those without a photo, too: a link's target may appear, which changes no folder above it.
+        folders = sorted({(parts["images"] / names[i]).parent for i in wanted})
         class_names = [SINGULAR.get(name, name) for name in CONCEPTS] if variant == "singular" else CONCEPTS
         return cls(
             class_names,
             [names[i].rpartition(".")[0] for i in files],
             list(files.values()),
             labels[list(files)],
-            # The photos' folder itself tells when a word's folder appears, or a photo in one that had none.
-            [parts["list"], parts["labels"], *cls.layout.preferred(root, folder), parts["images"]],
+            [parts["list"], parts["labels"], *cls.layout.preferred(root, folder), *folders, parts["images"]],
             warnings,
             full_size(cls.layout, len(names), len(wanted), LABELLED),
         )

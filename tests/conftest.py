@@ -45,7 +45,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test reads or writes the user's store."""
     folder = tmp_path / "home"
     monkeypatch.setenv("TTABENCH_HOME", str(folder))
-    for name in ("TTABENCH_DATA", "TTABENCH_PLUGINS", "TOY_DELAY"):
+    for name in ("TTABENCH_CONFIG", "TTABENCH_DATA", "TTABENCH_PLUGINS", "TOY_DELAY"):
         monkeypatch.delenv(name, raising=False)
     return folder
 

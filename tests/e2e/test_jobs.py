@@ -137,8 +137,8 @@ def test_printed_lines_run_the_cells(invoke: Invoke, home: Path, monkeypatch: py
     assert len(lines) == 3
     assert not (home / "runs").exists()
     for line in lines:
-        variable, program, *words = shlex.split(line)
-        assert (variable, program) == (f"TTABENCH_HOME={home}", "ttabench")
+        config, variable, program, *words = shlex.split(line)
+        assert (config, variable, program) == ("TTABENCH_CONFIG=/dev/null", f"TTABENCH_HOME={home}", "ttabench")
         assert invoke(*words).code == 0
     swept = invoke(*grid)
     assert swept.out.count("[") == 3

@@ -7,7 +7,9 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,8 +82,12 @@ def test_without_a_checkout_it_says_where_to_go(
 
 def newer(run: RunRecord, folder: Path, created: str) -> Path:
     """The same cell by other code, at another time."""
-    config = Identity({**run.config.parts, "source": created})
-    other = dataclasses.replace(run, config=config, created=created)
+    return altered(run, folder, config={"source": created}, created=created)
+
+
+def altered(run: RunRecord, folder: Path, config: Mapping[str, Any], **changes: Any) -> Path:
+    """The run as one with other parts of its configuration, and other fields."""
+    other = dataclasses.replace(run, config=Identity({**run.config.parts, **config}), **changes)
     assert run.folder is not None
     shutil.copytree(run.folder, folder / other.run_id)
     sealed_again(
@@ -103,6 +109,43 @@ def test_of_two_runs_of_a_cell_the_newer_stays(made: RunRecord, folder: Path, tm
     for old in (earlier, made.folder):
         assert not Committed(folder / "runs").add(checked(old)).added
     assert names(folder) == [later.name]
+
+
+@pytest.mark.parametrize(
+    ("parts", "whose"),
+    [
+        ({"files": {"captions": "1" * 64}}, ""),
+        ({"second_backbone": {"name": "toyclip", "digest": "1" * 64}}, ""),
+        ({"source": "1" * 64}, "another-package 1.0"),
+        ({"source": "1" * 64}, "another.py"),
+    ],
+)
+def test_other_files_backbones_and_authors_are_other_cells(
+    made: RunRecord, folder: Path, tmp_path: Path, parts: dict[str, Any], whose: str
+) -> None:
+    """As the leaderboard has them in rows of their own."""
+    code = {**made.provenance["code"], **({"method": whose} if whose else {})}
+    other = altered(made, tmp_path, parts, provenance={**made.provenance, "code": code})
+    kept = Committed(folder / "runs")
+    assert made.folder is not None
+    assert [kept.add(checked(run)).lines for run in (made.folder, other)] == [[made.run_id], [other.name]]
+    assert sorted(names(folder)) == sorted([made.run_id, other.name])
+
+
+def test_a_file_that_was_moved_and_a_package_of_another_version_are_the_same_cell(
+    made: RunRecord, folder: Path, tmp_path: Path
+) -> None:
+    runs = []
+    for version, path in (("1.0", "a.safetensors"), ("1.1", "b/a.safetensors")):
+        code = {**made.provenance["code"], "method": f"a-package {version}"}
+        parts = {"files": {"captions": "1" * 64}, "source": version}
+        provenance = {**made.provenance, "code": code}
+        created = f"2999-01-01T00:00:00.{version[-1]}+00:00"
+        changes = {"captions": path}
+        runs.append(altered(made, tmp_path, parts, provenance=provenance, changes=changes, created=created))
+    kept = Committed(folder / "runs")
+    assert [kept.add(checked(run)).added for run in runs] == [True, True]
+    assert names(folder) == [runs[1].name]
 
 
 def test_other_seeds_are_other_cells(invoke: Invoke, toy_bench: Bench, folder: Path) -> None:

@@ -277,6 +277,35 @@ def test_a_transparent_value_of_16_bit_gray_is_refused() -> None:
     assert "16-bit gray with a transparent value" in refusal(buffer.getvalue())
 
 
+def tga(alpha_bits: int, fourth: int, depth: int = 32) -> bytes:
+    """2 x 2 pixels of one colour; with 16 bits the highest is the transparency."""
+    header = struct.pack("<BBBHHBHHHHBB", 0, 0, 2, 0, 0, 0, 0, 0, 2, 2, depth, 0x20 | alpha_bits)
+    pixel = bytes([30, 60, 200, fourth]) if depth == 32 else struct.pack("<H", (25 << 10) | (7 << 5) | 4 | fourth << 15)
+    return header + 4 * pixel
+
+
+@pytest.mark.parametrize("fourth", [0, 255])
+def test_a_tga_without_transparency_is_not_white(fourth: int) -> None:
+    """Many tools leave its fourth byte at 0, and say that it means nothing."""
+    assert decode(tga(0, fourth)).getpixel((0, 0)) == (200, 60, 30)
+    red, green, blue = np.asarray(decode(tga(0, fourth // 255, depth=16)))[0, 0]
+    assert (red > 180, green < 80, blue < 80) == (True, True, True)
+    assert decode(tga(8, 255)).getpixel((0, 0)) == (200, 60, 30)
+    assert decode(tga(8, 127)).getpixel((0, 0)) == (228, 158, 143)  # half of it is white
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "TGA"])
+def test_a_picture_that_is_transparent_all_over_is_refused(kind: str) -> None:
+    """It would be a white one in silence."""
+    picture, buffer = Image.new("RGBA", (4, 4), (200, 60, 30, 0)), io.BytesIO()
+    picture.save(buffer, kind)
+    assert "transparent all over" in refusal(buffer.getvalue())
+    picture.putpixel((0, 0), (200, 60, 30, 255))
+    buffer = io.BytesIO()
+    picture.save(buffer, kind)
+    assert decode(buffer.getvalue()).getpixel((3, 3)) == (255, 255, 255)
+
+
 # ---- sizes
 
 

@@ -139,3 +139,31 @@ def test_what_a_method_switches_on_is_switched_back() -> None:
     with plain_torch():
         torch.set_float32_matmul_precision("medium")
     assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "-m", "clip", "--results", ""),
+        ("run", "-m", "clip", "--weights="),
+        ("run", "-m", "clip", "--data-root", ""),
+        ("run", "-m", "clip", "--plugin", ""),
+        ("leaderboard", "-o", ""),
+        ("pack", "export", ""),
+    ],
+)
+def test_an_empty_path_is_not_the_working_folder(invoke: Invoke, words: tuple[str, ...]) -> None:
+    """As a shell's variable that was never set leaves it."""
+    result = invoke(*words)
+    assert (result.code, "is empty" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize("line", ['home = ""', 'data_root = ""', '[data]\nfolder = ""', '[run]\nresults = ""'])
+def test_an_empty_path_of_a_config_file_is_not_the_working_folder(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    (tmp_path / "ttabench.toml").write_text(line)
+    monkeypatch.chdir(tmp_path)
+    result = invoke("run", "-m", "clip", "--limit", "1", "--seed", "-1")
+    assert result.code == 2
+    assert "is empty" in result.err or "can't be a path" in result.err

@@ -188,6 +188,20 @@ def test_photos_that_may_appear_later_change_a_source(root: Path) -> None:
     assert len(NUSWideTest.open(root)) == 3
 
 
+def test_photos_whose_links_lead_somewhere_later_change_a_source(root: Path) -> None:
+    """As git-annex and a disk that is not mounted have them: no folder of the copy itself changes."""
+    folder, elsewhere = root / "nuswide/Flickr/zebra", root / "elsewhere"
+    elsewhere.mkdir()
+    for file in list(folder.iterdir()):
+        file.rename(elsewhere / file.name)
+        file.symlink_to(root / "mounted" / file.name)
+    dataset = NUSWideTest.open(root)
+    before = [stamp(source) for source in dataset.sources]
+    elsewhere.rename(root / "mounted")
+    assert [stamp(source) for source in dataset.sources] != before
+    assert (len(dataset), len(NUSWideTest.open(root))) == (2, 3)
+
+
 def test_no_image_at_all(root: Path) -> None:
     (root / "nuswide/Flickr").rename(root / "elsewhere")
     (root / "nuswide/Flickr").mkdir()

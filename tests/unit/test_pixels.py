@@ -105,13 +105,16 @@ def test_exif_rotation_is_applied() -> None:
     assert upright.getpixel((1, 0)) == (255, 0, 0)
 
 
+CORNER = Image.frombytes("L", (3, 3), bytes([255] + [0] * 8))  # all that is seen
+
+
 @pytest.mark.parametrize(
     ("image", "colour"),
     [
         (Image.new("L", (3, 3), 100), (100, 100, 100)),
         (Image.new("1", (3, 3), 1), (255, 255, 255)),
-        (Image.new("LA", (3, 3), (0, 0)), (255, 255, 255)),
-        (Image.new("RGBA", (3, 3), (255, 0, 0, 0)), (255, 255, 255)),
+        (Image.merge("LA", (Image.new("L", (3, 3)), CORNER)), (255, 255, 255)),
+        (Image.merge("RGBA", (*3 * [Image.new("L", (3, 3))], CORNER)), (255, 255, 255)),
         (Image.new("RGBA", (3, 3), (255, 0, 0, 255)), (255, 0, 0)),
         (Image.new("RGBA", (3, 3), (0, 0, 0, 51)), (204, 204, 204)),
         (Image.new("RGB", (3, 3), (10, 20, 30)).quantize(4), (10, 20, 30)),

@@ -56,6 +56,8 @@ def test_what_is_left_out_is_as_in_run(tmp_path: Path) -> None:
         ("methods: [clip]\nseeds: 0-99999999999999", "seeds: a range that goes upwards and has at most 1000 seeds"),
         ("methods: [tda]\nsettings: {shots: 2026-01-01}", "settings: plain numbers, texts and lists are, not a date"),
         ("methods: [tda]\nsweep: {shots: [{a: 1}]}", "sweep: a mapping from hyper-parameters to lists"),
+        ("methods: [clip]\npacks: ['hf:a/b/c.safetensors']", "packs: files are wanted, not .*hf:a.*: download it"),
+        ("methods: [clip]\npacks: ['HTTPS://a/b#sha256=0']", "packs: files are wanted"),
         ("methods: [clip, 3]", "methods: a name or a list of names is wanted"),
         ("datasets: [scenes]", "names at least methods"),
         ("- clip", "a suite is a mapping"),

@@ -104,6 +104,9 @@ def command() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± should not lose the whole table for it
+    for name in ("COLUMNS", "LINES"):  # some job schedulers say 0, which rich takes at its word
+        if not (size := os.environ.get(name, "")).isdecimal() or int(size) < 1:
+            os.environ.pop(name, None)
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     asks = {"-h", "--help", "--version"} & set(arguments)  # that must work with a broken ttabench.toml too

@@ -41,8 +41,10 @@ def build(
     """Encode a caption corpus for a dataset's classes."""
     from tta_bench.prompts import captions
     from tta_bench.runs.bench import Bench
+    from tta_bench.system.outputs import has_metadata, refuse_others
     from tta_bench.system.progress import Terminal
 
+    refuse_others(output, "caption corpus", lambda file: has_metadata(file, "about"))
     found = registry(plugin, no_plugin)
     bench = Bench(data_root=data_root, data=data_paths(data), registry=found, progress=Terminal())
     encoder = bench.backbone(backbone, weights=weights)

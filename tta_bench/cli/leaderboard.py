@@ -14,6 +14,7 @@ from tta_bench.cli.options import Results, choice, complain, names
 from tta_bench.records import RunRecord
 from tta_bench.system import paths
 from tta_bench.system.files import write_atomically
+from tta_bench.system.outputs import refuse_inputs
 from tta_bench.system.progress import Terminal
 from tta_bench.system.text import counted, visible
 
@@ -84,7 +85,10 @@ def leaderboard(
         "order": order,
     }
     asked = {name: names(values, f"--{name}") for name, values in options.items() if values}
-    runs, family, edited = Selection(asked, latest, all_).of(_trained(_loaded(results), random_weights))
+    loaded = _loaded(results)
+    if output is not None:
+        refuse_inputs(output, [run.folder for run in loaded if run.folder is not None])
+    runs, family, edited = Selection(asked, latest, all_).of(_trained(loaded, random_weights))
     if edited:
         complain(f"{counted(edited, 'run')} by code that was edited since left out (--all)")
     if not runs:

@@ -21,14 +21,16 @@ SEEDS_AT_MOST = 1000
 MEANT = {"run": "--method"}  # what a word without an option probably is
 LONGEST_SEEDS = 60  # characters of a range
 RENAMED = {"--checkpoint": "--weights"}  # old names, which still work
+PATHS = ("FILE", "DIR")  # how the names of values that are paths begin
 
 
 class Command(typer.core.TyperCommand):
-    """A command that refuses an option given twice, unless it is a list: the first value would be lost in silence."""
+    """A command that refuses an option given twice, unless it is a list, as the first value would be lost in silence;
+    and a path that is empty, as a shell's variable that was never set, which would mean the working folder."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = [_renamed(argument) for argument in args]
-        _, stray, given = self.make_parser(ctx).parse_args(args=list(args))
+        values, stray, given = self.make_parser(ctx).parse_args(args=list(args))
         if stray and self.name in MEANT:
             meant = f"ttabench {self.name} {MEANT[self.name]} {','.join(stray)}"
             raise UsageError(f"{self.name} {' '.join(stray)}: did you mean `{meant}`?")
@@ -36,6 +38,11 @@ class Command(typer.core.TyperCommand):
             if given.count(option) > 1 and not getattr(option, "multiple", False):
                 name = max(getattr(option, "opts", [option.name]), key=len)
                 raise UsageError(f"{name} is given twice, and only one value can count")
+        written = {**(ctx.default_map or {}), **{name: value for name, value in values.items() if value is not None}}
+        for parameter in self.params:
+            value = written.get(parameter.name)
+            if str(parameter.metavar).startswith(PATHS) and "" in (value if isinstance(value, list) else [value]):
+                raise UsageError(f"{max(parameter.opts, key=len)} is empty, where a path is wanted")
         return super().parse_args(ctx, args)
 
 
@@ -121,12 +128,13 @@ def pairs(values: Sequence[str], option: str, example: str) -> dict[str, str]:
 def data_paths(values: Sequence[str] | None) -> dict[str, Path]:
     """["coco2017=/mnt/coco"] -> {"coco2017": Path("/mnt/coco")}, over what ttabench.toml says."""
     from tta_bench.system import config
+    from tta_bench.system.files import expanded
 
     example = "NAME=DIR, for example --data coco2017=/mnt/coco"
     given = pairs(values or [], "--data", example)
     if "" in given.values():
         raise UsageError(f"--data: write {example}")
-    return {**config.load().data, **{name: Path(path).expanduser() for name, path in given.items()}}
+    return {**config.load().data, **{name: expanded(path) for name, path in given.items()}}
 
 
 def located(pack: str) -> Path:

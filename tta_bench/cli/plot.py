@@ -57,7 +57,9 @@ def plot(
         raise UsageError(f"-o {output}: a figure is a {', '.join(FILES)} file")
     from tta_bench.report.figure_style import saved
     from tta_bench.system.files import write_atomically
+    from tta_bench.system.outputs import refuse_others
 
+    refuse_others(output, "figure", lambda file: b"Matplotlib" in file.read_bytes())  # which signs all that it draws
     asked = replayed.Replayed(step, shots, image, photo, seed, pack, random_weights, data_root, tuple(data or ()))
     if kind in replayed.KINDS:
         if run or results:

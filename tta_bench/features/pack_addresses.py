@@ -15,7 +15,7 @@ import filelock
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.system.fetching import Checksum, fetch, writable
-from tta_bench.system.files import file_digest
+from tta_bench.system.files import expanded, file_digest
 from tta_bench.system.progress import Reporter
 
 HUB = "hf:"
@@ -40,7 +40,7 @@ def locate(address: str | Path, home: Path, reporter: Reporter) -> Path:
     """
     scheme = "" if isinstance(address, Path) else address.partition(":")[0].lower() + ":"
     if isinstance(address, Path) or scheme not in (HUB, *WEB):
-        return Path(address).expanduser()
+        return expanded(address)
     address = scheme + address[len(scheme) :]
     place, mark, digest = address.partition(MARK)
     digest = digest.lower()

@@ -27,6 +27,7 @@ from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, DatasetExtra
 from tta_bench.prompts.files import Maple
 from tta_bench.prompts.sets import PromptSet
 from tta_bench.system.files import disk_errors
+from tta_bench.system.outputs import has_metadata, refuse_others
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import counted
 from tta_bench.views import Original
@@ -55,7 +56,7 @@ def export(
     """Writes the pack and opens it.
 
     Args:
-        file: where to; replaced as a whole if it exists.
+        file: where to; a pack that is there is replaced as a whole, anything else is not.
         recipes: views besides the original image.
         seed: of the recipes' draw.
         dataset_name: as on the command line, e.g. "voc2007:mltta"; the dataset's own name otherwise.
@@ -63,6 +64,7 @@ def export(
         code: digest of the code of dataset and backbone, as `code_of` has it.
         notes: more for the provenance, e.g. the precision.
     """
+    refuse_others(file, "feature pack", lambda there: has_metadata(there, "ttabench_pack"))
     _check_prompts(prompts)
     entries: dict[str, Entry] = {}
     for recipe in (Original(), *recipes):

@@ -41,6 +41,8 @@ def decode(source: Path | bytes) -> Image.Image:
             image.load()
             if image.format in SHOW_A_CUT and is_cut_short(_content(source), image.format):
                 raise BadData("it holds a stretch of zeros, as a copy that was cut short: get it again")
+            if image.format == "TGA" and not _content(source)[17] & 15:  # so many bits of transparency
+                return image.convert("RGB")  # the byte that is there for it may hold anything
             return to_rgb(_upright(image), wide=image.format not in GRAY_16)
     except FileNotFoundError:
         reason = "no such file"
@@ -111,7 +113,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def to_rgb(image: Image.Image, wide: bool = True) -> Image.Image:
-    """Without transparency and in 8 bits. Raises `BadData` for values whose range can't be known.
+    """Without transparency and in 8 bits. Raises `BadData` for values whose range can't be known, or if none is seen.
 
     Args:
         image: In any mode.
@@ -130,5 +132,7 @@ def to_rgb(image: Image.Image, wide: bool = True) -> Image.Image:
         return Image.fromarray((values if narrow else values >> 8).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
+        if image.getchannel("A").getextrema() == (0, 0):
+            raise BadData("it is transparent all over, and would be white: save it without transparency")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")

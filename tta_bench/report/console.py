@@ -17,6 +17,7 @@ from rich.text import Text
 from tta_bench.report.board import Board, Column, Row, Wanted, boards
 from tta_bench.report.formats import NO_RUNS
 from tta_bench.report.notes import legend
+from tta_bench.report.plain_table import blocks
 from tta_bench.report.standings import Key, Standings
 from tta_bench.system.text import visible
 
@@ -104,6 +105,10 @@ def _tables(board: Board, title: str, fields: Sequence[tuple[str, Column, str]],
         columns.insert(0, _Laid("setting", [Text(visible(row.setting or "–")) for row in board.rows], numbers=False))
     first = _name_width(names, columns, width)
     room = width - 1 - first - BORDER
+    if max(column.least for column in columns) + BORDER > room:
+        heads = ["", *(column.heading for column in columns)]
+        rows = zip(names, *([cell.plain for cell in column.cells] for column in columns), strict=True)
+        return [Text(visible(title)), blocks(heads, rows)]
     made: list[RenderableType] = []
     for part in _packed(columns, room):
         _widen(part, room)

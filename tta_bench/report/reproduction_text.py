@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tta_bench.report.plain_table import NAME, blocks, widest
 from tta_bench.report.reproduction import Line
 from tta_bench.runs.suites import Suite
 from tta_bench.system.text import visible
@@ -83,25 +84,30 @@ def print_lines(suite: Suite, lines: Sequence[Line], console: Console) -> None:
         print_wrapped(console, f"not run: {suite.not_run}")
         console.print()
         return
-    narrow = console.width < NARROW
     for group, own in _grouped(lines):
-        table = Table(
-            title=Text(visible(_heading(group))), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-        )
-        table.add_column("row", overflow="fold", max_width=30)
-        for name in ("measured", "published", DELTA):
-            if not (narrow and name == DELTA):
-                table.add_column(name, justify="right", overflow="fold", no_wrap=name != "published")
-        table.add_column("verdict", overflow="fold")
-        for line in own:
-            row, measured, published, difference, verdict = map(visible, _texts(line, notes))
-            style = COLORS.get(line.verdict, "")
-            numbers = [measured, published] + ([] if narrow else [difference])
-            table.add_row(Text(row), *map(Text, numbers), Text(verdict, style=style))
-        _print_trimmed(console, table)
+        _print_group(_heading(group), own, notes, console)
     for note in (*_legend(lines), *notes.texts(), *suite.notes):
         print_wrapped(console, note)
     console.print()
+
+
+def _print_group(heading: str, lines: Sequence[Line], notes: Footnotes, console: Console) -> None:
+    heads = ("row", "measured", "published", DELTA, "verdict")
+    kept = [i for i, head in enumerate(heads) if head != DELTA or console.width >= NARROW]
+    head, *rows = [[visible(texts[i]) for i in kept] for texts in (heads, *(_texts(line, notes) for line in lines))]
+    numbers = list(zip(head, *rows, strict=True))[1:-1]
+    if 2 * NAME + sum(map(widest, numbers)) + 2 * len(head) + 1 > console.width:
+        print_wrapped(console, heading)
+        console.print(blocks(head, rows))
+        return
+    table = Table(title=Text(visible(heading)), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("row", overflow="fold", max_width=30)
+    for name in head[1:-1]:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", overflow="fold")
+    for line, row in zip(lines, rows, strict=True):
+        table.add_row(*map(Text, row[:-1]), Text(row[-1], style=COLORS.get(line.verdict, "")))
+    _print_trimmed(console, table)
 
 
 def print_wrapped(console: Console, text: str, style: str = "") -> None:

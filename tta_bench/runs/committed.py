@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,4 +69,18 @@ def _cell(run: RunRecord) -> str:
     """What a reader of the table takes for the same thing, whatever code computed it."""
     fields: tuple[Any, ...] = (run.method, run.dataset, run.backbone, run.prompt, run.seed, run.order, run.n)
     conventions = [run.protocol.parts.get(name) for name in CONVENTIONS]
-    return canonical_json([*fields, conventions, dict(run.changes), run.tag])
+    files = _mapping(run.config.parts.get("files"))
+    changes = {name: value for name, value in run.changes.items() if name not in files}  # where a file lies
+    whose = {role: _author(str(label)) for role, label in _mapping(run.provenance.get("code")).items()}
+    return canonical_json(
+        [*fields, conventions, changes, run.tag, files, run.config.parts.get("second_backbone"), whose]
+    )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _author(label: str) -> str:
+    """A distribution without its version, or a loose file: two people may give one name to their methods."""
+    return label if label.endswith(".py") else label.partition(" ")[0]

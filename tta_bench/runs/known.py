@@ -25,7 +25,7 @@ from tta_bench.errors import StoreError, TTABenchError
 from tta_bench.plugins import Registry
 from tta_bench.records import RunRecord
 from tta_bench.runs.spec import RunSpec
-from tta_bench.system import provenance
+from tta_bench.system import paths, provenance
 from tta_bench.system.code import BUILT_IN
 from tta_bench.system.files import digest, write_atomically
 from tta_bench.system.live import replaced
@@ -91,7 +91,7 @@ def _note(home: Path, spec: RunSpec, around: Surroundings) -> Path | None:
     parts = {
         "request": request,
         "data_root": str(around.data_root.absolute()),
-        "home": str(Path("~").expanduser()),  # a request may have a ~ in it, and caches lie below it
+        "home": paths.user(),  # a request may have a ~ in it, and caches lie below it
         "caches": [os.environ.get(name) for name in CACHES],
         "features": around.features,
         "code": code_digest(),

@@ -19,6 +19,7 @@ from tta_bench.records import RunRecord
 from tta_bench.runs import grid, known
 from tta_bench.runs.executors.work import words
 from tta_bench.runs.grid import Cell
+from tta_bench.system import paths
 from tta_bench.system.files import digest, file_digest, write_atomically
 from tta_bench.system.seal import opened, sealed
 from tta_bench.system.stamps import stamp
@@ -84,7 +85,7 @@ class Ledger:
 
     def _file(self, spec: RunSpec) -> Path:
         around = self._bench.surroundings(spec)
-        where = [str(around.data_root.absolute()), str(Path("~").expanduser()), around.features]
+        where = [str(around.data_root.absolute()), paths.user(), around.features]
         files = {name: str(file) for name, file in known.files_of(spec).items()}  # one text may mean two files
         key = digest([repr(spec), files, known.code_digest(), *where, self._loose_code(spec)])
         return self._bench.home / "cells" / key[:2] / f"{key}.note"

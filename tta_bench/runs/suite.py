@@ -26,8 +26,10 @@ import yaml
 
 from tta_bench.errors import UnknownName, UsageError
 from tta_bench.features.options import FeatureType
+from tta_bench.features.pack_addresses import HUB, WEB
 from tta_bench.runs import grid
 from tta_bench.runs.spec import RunOptions, RunSpec
+from tta_bench.system.files import expanded
 from tta_bench.system.names import same_setting
 
 if TYPE_CHECKING:
@@ -112,6 +114,8 @@ def read(file: Path) -> Suite:
     if "packs" in values:
         if named := {"datasets", "backbones"} & values.keys():
             raise UsageError(f"{file}: packs stand for datasets and backbones: leave {' and '.join(sorted(named))} out")
+        for pack in [name for name in values["packs"] if name.lower().startswith((HUB, *WEB))]:
+            raise UsageError(f"{file}: packs: files are wanted, not {pack}: download it, and name the file here")
         values["packs"] = [file.parent / pack for pack in values["packs"]]
     for swept in values.get("sweep", {}):
         if any(same_setting(swept, key) for settings in values.get("settings", []) for key in settings):
@@ -212,7 +216,7 @@ def _text(value: object) -> str:
 
 
 def _path(value: object) -> Path:
-    return Path(_text(value)).expanduser()
+    return expanded(_text(value))
 
 
 def _truth(value: object) -> bool:

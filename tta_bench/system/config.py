@@ -1,4 +1,5 @@
 """`ttabench.toml`, in the working folder or in the user's config folder: paths, and defaults of the commands' options.
+TTABENCH_CONFIG names another file.
 
 home = "~/ttabench"          # as TTABENCH_HOME, which goes before it
 data_root = "~/data"         # as TTABENCH_DATA, which goes before it
@@ -14,8 +15,9 @@ device = "cuda"
 from __future__ import annotations
 
 import functools
+import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,12 +43,22 @@ class Config:
 
 
 def load() -> Config:
-    """The first file that is there. An option's name is checked where the commands are known."""
-    for folder in (Path.cwd(), Path(platformdirs.user_config_dir("ttabench"))):
-        file = folder / NAME
-        if file.is_file():
-            return _read(file)
+    """TTABENCH_CONFIG's, or else the first file that is there. Options' names are checked where commands are known."""
+    if named := os.environ.get("TTABENCH_CONFIG"):
+        return _read(Path(named))
+    for folder in (Path.cwd(), user_folder(platformdirs.user_config_dir)):
+        if folder is not None and (folder / NAME).is_file():
+            return _read(folder / NAME)
     return Config()
+
+
+def user_folder(kind: Callable[[str], str]) -> Path | None:
+    """None of a user whom the system does not know and who has no HOME, as in a container or a cluster's job."""
+    try:
+        folder = Path(kind("ttabench"))
+    except RuntimeError:
+        return None
+    return folder if folder.is_absolute() else None  # older versions of platformdirs leave the ~ as it is
 
 
 @functools.lru_cache(maxsize=8)
@@ -77,8 +89,8 @@ def _read(file: Path) -> Config:
 
 def _path(text: str, file: Path, key: str) -> Path:
     try:
-        if "\0" not in text:
+        if text and "\0" not in text:
             return Path(text).expanduser()
     except RuntimeError:  # of somebody whom the system does not know
         pass
-    raise UsageError(visible(f"{file}: `{key}` can't be a path: {text}"))
+    raise UsageError(visible(f"{file}: `{key}` can't be a path: '{text}'"))

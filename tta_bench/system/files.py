@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tta_bench.errors import BadData, StoreError
+from tta_bench.errors import BadData, StoreError, UsageError
 
 
 @contextmanager
@@ -34,6 +34,9 @@ def disk_errors(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
     """`path` holds the old content or the new, never a mixture. What is not `durable` may be lost or damaged if the
     machine goes down at once: for whatever is checked when it is read, and can be made again."""
+    if path.exists() and not path.is_file():
+        what = "a folder: name a file in it" if path.is_dir() else "a pipe or a device"
+        raise StoreError(f"can't write {path}: it is {what}")
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -48,6 +51,14 @@ def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def expanded(path: Path | str) -> Path:
+    """With the user's folder in place of ~. A container or a cluster's job may be of a user whom nobody knows."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{path}: no such user here, or one without a home: write the path in full") from None
 
 
 def read_utf8(path: Path) -> str:

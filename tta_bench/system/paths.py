@@ -10,19 +10,29 @@ from pathlib import Path
 
 import platformdirs
 
+from tta_bench.errors import UsageError
 from tta_bench.system import config
+from tta_bench.system.files import expanded
 
 
 def absolute(path: Path | str) -> Path:
     """Where it is now: what a relative path means changes with the working folder."""
-    return Path(path).expanduser().absolute()
+    return expanded(path).absolute()
+
+
+def user() -> str:
+    """What a ~ means; itself where nobody knows."""
+    return os.path.expanduser("~")  # noqa: PTH111  # Path's raises an error then
 
 
 def home() -> Path:
     variable = os.environ.get("TTABENCH_HOME")
     if variable:
         return absolute(variable)
-    return config.load().home or Path(platformdirs.user_cache_dir("ttabench"))
+    found = config.load().home or config.user_folder(platformdirs.user_cache_dir)
+    if found is None:
+        raise UsageError("this user has no home folder: set TTABENCH_HOME to a folder for runs, features and data")
+    return found
 
 
 def store() -> Path:

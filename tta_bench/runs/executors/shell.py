@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 from tta_bench.errors import UsageError
-from tta_bench.features.options import EncodingOptions
 from tta_bench.runs.executors.work import Workplace, refuse_objects
-from tta_bench.runs.spec import RunOptions, RunSpec
-from tta_bench.system import paths
+from tta_bench.runs.spec import RunSpec
 
 OPTIONS = {  # of RunOptions, those that are one option with one value
     "prompt": "--prompt",
     "order": "--order",
     "limit": "--limit",
     "preset": "--preset",
+    "protocol_preset": "--protocol-preset",
     "precision": "--precision",
     "weights": "--weights",
     "empty_classes": "--empty-classes",
@@ -26,7 +25,7 @@ OPTIONS = {  # of RunOptions, those that are one option with one value
 
 
 def command(spec: RunSpec, workplace: Workplace, force: bool = False) -> str:
-    """The shell line that runs this cell and no other, from any folder."""
+    """The shell line that runs this cell and no other, from any folder: no ttabench.toml there has a say in it."""
     refuse_objects(spec)
     words = ["ttabench", "run", "--method", spec.method_name]
     if spec.pack is not None:
@@ -35,18 +34,16 @@ def command(spec: RunSpec, workplace: Workplace, force: bool = False) -> str:
         words += ["--dataset", str(spec.dataset), "--backbone", str(spec.backbone)]
     words += ["--seed", str(spec.seed), *_options(spec), *_place(workplace)]
     words += ["--force"] if force else []
-    return f"TTABENCH_HOME={shlex.quote(str(workplace.home))} {shlex.join(words)}"
+    return f"TTABENCH_CONFIG={os.devnull} TTABENCH_HOME={shlex.quote(str(workplace.home))} {shlex.join(words)}"
 
 
 def _options(spec: RunSpec) -> Iterator[str]:
-    """Those that differ from the defaults."""
-    usual = {f.name: f.default for f in fields(RunOptions)}
     for name, option in OPTIONS.items():
         value = getattr(spec, name)
         if name == "prompt" and ":" in value:
             kind, _, file = value.partition(":")
             value = f"{kind}:{Path(file).absolute()}"
-        if value != usual[name]:
+        if value is not None:
             yield from (option, str(value.absolute() if isinstance(value, Path) else value))
     for key, value in spec.settings.items():
         yield from ("--set", f"{key}={value}")
@@ -59,27 +56,16 @@ def _options(spec: RunSpec) -> Iterator[str]:
 
 
 def _place(workplace: Workplace) -> Iterator[str]:
-    usual = EncodingOptions()
     encoding = workplace.encoding
-    if workplace.runs != workplace.home / "runs":
-        yield from ("--results", str(workplace.runs))
-    if workplace.data_root != paths.data().absolute():
-        yield from ("--data-root", str(workplace.data_root))
+    yield from ("--results", str(workplace.runs), "--data-root", str(workplace.data_root))
     for name, path in workplace.data.items():
         yield from ("--data", f"{name}={path}")
     for file in workplace.plugins:
         yield from ("--plugin", str(file))
     for name in workplace.without:
         yield from ("--no-plugin", name)
-    chosen = {
-        "--device": (workplace.device, "auto"),
-        "--adapt-device": (workplace.adapt_device, "auto"),
-        "--features": (encoding.dtype, usual.dtype),
-        "--batch-size": (encoding.batch_size, usual.batch_size),
-        "--workers": (encoding.workers, usual.workers),
-        "--checkpoint-seconds": (workplace.checkpoint_seconds, 10.0),
-        "--step-timeout": (workplace.step_timeout, None),
-    }
-    for option, (value, default) in chosen.items():
-        if value != default:
-            yield from (option, str(value))
+    yield from ("--device", workplace.device, "--adapt-device", workplace.adapt_device)
+    yield from ("--features", encoding.dtype, "--batch-size", str(encoding.batch_size))
+    yield from ("--workers", str(encoding.workers), "--checkpoint-seconds", str(workplace.checkpoint_seconds))
+    if workplace.step_timeout is not None:
+        yield from ("--step-timeout", str(workplace.step_timeout))
