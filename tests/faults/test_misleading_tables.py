@@ -70,6 +70,24 @@ def test_what_was_asked_for_last_is_shown(tmp_path: Path, toy_registry: Registry
     assert [run.run_id for run in Selection({}).of(list(again)).runs] == [second.run_id]
 
 
+@pytest.mark.parametrize("codes", [("aa", "ab"), ("aa", "bb")])
+def test_a_comparison_of_runs_by_different_code_of_ttabench_says_so(tmp_path: Path, codes: tuple[str, str]) -> None:
+    """Within a configuration, and between the two."""
+
+    def by(method: str, code: str) -> list[RunRecord]:
+        runs = [saved(tmp_path / code, method, 0.5, seed) for seed in range(len(code))]
+        versions = [{"versions": {"ttabench": f"0.2.0+{one}"}} for one in code]
+        return [replace(run, provenance=own) for run, own in zip(runs, versions, strict=True)]
+
+    one, other = by("clip", codes[0]), by("odd", codes[1])
+    said = "recorded by 2 versions of ttabench (0.2.0+a, 0.2.0+b): part of the differences may be theirs"
+    for notes in (compare([*one, *other]).notes, between(other, one)[1]):
+        (note,) = notes
+        assert said in note
+        assert note.startswith("toy × tiny")
+    assert compare([*one, *by("odd", "aaa")]).notes == ()
+
+
 def test_what_a_notebook_has_replaced_hides_no_other_row() -> None:
     true = record("tda", 50.0, config=Identity({"method": "tda", "source": "0" * 64}))
     patched = record("tda", 60.0, config=Identity({"method": "tda", "source": "0" * 64, "replaced": "1" * 64}))

@@ -64,9 +64,9 @@ def test_the_order_of_the_own_seed_is_no_other_replicate(bench: Bench) -> None:
     assert (other.already, other.record.order) == (False, "shuffled:1")
 
 
-def by(ttabench: str, torch: str, seed: int, **changes: object) -> RunRecord:
+def by(ttabench: str, torch: str, seed: int, **changes: Any) -> RunRecord:
     versions = {"versions": {"ttabench": ttabench, "torch": torch}}
-    return record(seed=seed, replicate=Identity({"seed": seed}), provenance=versions, **changes)  # type: ignore[arg-type]
+    return record(seed=seed, replicate=Identity({"seed": seed}), provenance=versions, **changes)
 
 
 @pytest.mark.parametrize("format_", ["console", "md", "latex"])
@@ -83,6 +83,20 @@ def test_different_versions_in_one_cell_are_said(format_: Any) -> None:
     assert "different versions" not in same.leaderboard(format_)
     unknown = Results([by("0.2.0", "2.15.0", 0), record(seed=1, replicate=Identity({"seed": 1}))])
     assert "ttabench unknown, 0.2.0" in " ".join(unknown.leaderboard(format_, width=300).split())
+
+
+@pytest.mark.parametrize("format_", ["console", "md", "latex"])
+def test_rows_by_different_code_of_ttabench_are_said(format_: Any) -> None:
+    """Much of its code is in no configuration's identity: a difference may be that of the code."""
+    other = {"method": "dota", "config": Identity({"method": "dota"})}
+    apart = Results([by("0.2.0+a", "2.15.0", 0), by("0.2.0+b", "2.15.0", 0, **other)])
+    said = "Rows recorded by 2 versions of ttabench (0.2.0+a, 0.2.0+b): part of the differences may be theirs."
+    assert said in " ".join(apart.leaderboard(format_, width=300).split())
+    same = Results([by("0.2.0+a", "2.15.0", 0), by("0.2.0+a", "2.9.0", 0, **other)])
+    elsewhere = Identity({"dataset": "other"})  # another column, with which nothing is compared
+    column = by("0.2.0+b", "2.15.0", 0, dataset="other", protocol=elsewhere)
+    for alike in (same, Results([*same, column]), Results([by("0.1", "2.9.0", 0), by("0.2", "2.9.0", 1)])):
+        assert "versions of ttabench" not in alike.leaderboard(format_)
 
 
 def test_one_stream_under_two_names_is_said() -> None:

@@ -21,6 +21,7 @@ from tta_bench.metrics.significance import LEVEL, Estimate, benjamini_yekutieli,
 from tta_bench.records import RunRecord
 from tta_bench.report.draws import resampled
 from tta_bench.report.frame import rules_of
+from tta_bench.report.versions import several, version_of
 from tta_bench.runs.soundness import empty_of
 from tta_bench.system.names import kind_of
 
@@ -204,6 +205,7 @@ def compare(
             pairs = statistics.all_pairs() if baseline is None else statistics.against(baseline)
             rows += [_row(statistics, pair) for pair in pairs if _is_shown(pair, shown, baseline)]
             notes |= dict.fromkeys((*statistics.notes, *_uncompared(statistics, pairs, baseline)))
+            notes |= dict.fromkeys(_by_other_code(group, pairs))
     return Comparison(tuple(rows), tuple(notes))
 
 
@@ -232,9 +234,10 @@ def between(
             statistics = ProtocolStatistics(group, metric, resamples)
             notes |= dict.fromkeys(statistics.notes)
             here = [[config for config in statistics.runs if config in side] for side in sides]
-            for config, baseline in product(*here):
-                if config != baseline and (pair := statistics.between(config, baseline)):
-                    duels.append(Duel(_row(statistics, pair), statistics.classes(config, baseline)))
+            sought = [statistics.between(*both) for both in product(*here) if len(set(both)) == 2]
+            pairs = [pair for pair in sought if pair]
+            duels += [Duel(_row(statistics, pair), statistics.classes(pair.config, pair.baseline)) for pair in pairs]
+            notes |= dict.fromkeys(_by_other_code(group, pairs))
     return duels, list(notes)
 
 
@@ -304,10 +307,19 @@ def _uncompared(statistics: ProtocolStatistics, pairs: Sequence[Pair], baseline:
     missing = [run.method for digest, run in statistics.runs.items() if digest not in seen and run.method != baseline]
     if not missing:
         return []
-    run = next(iter(statistics.runs.values()))
-    where = f"{run.dataset} × {run.backbone} (protocol {run.protocol.digest[:6]})"
+    where = _where(next(iter(statistics.runs.values())))
     names = ", ".join(sorted(set(missing)))
     return [f"{where}: nothing to compare {names} with: no run of {baseline or 'another'} with the same seed and order"]
+
+
+def _by_other_code(runs: Sequence[RunRecord], pairs: Sequence[Pair]) -> list[str]:
+    compared = {digest for pair in pairs for digest in (pair.config, pair.baseline)}
+    said = several(version_of(run) for run in runs if run.config.digest in compared)
+    return [f"{_where(runs[0])}: {said}"] if said else []
+
+
+def _where(run: RunRecord) -> str:
+    return f"{run.dataset} × {run.backbone} (protocol {run.protocol.digest[:6]})"
 
 
 def _facing(pair: Pair, runs: Mapping[str, RunRecord], baseline: str) -> Pair | None:

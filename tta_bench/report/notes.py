@@ -10,6 +10,7 @@ from tta_bench.report.cells import INTERVAL, MIXED, RANK, Board, Column
 from tta_bench.report.comparison import BASELINES
 from tta_bench.report.draws import SPACES
 from tta_bench.report.frame import BETWEEN_NOTES, SCORES, VERSIONS
+from tta_bench.report.versions import several
 from tta_bench.system.names import SHUFFLED
 from tta_bench.system.text import counted
 
@@ -21,6 +22,8 @@ CELL = [
     "n",
     "stream",
 ]  # what makes a cell, in a frame with labels and streams
+
+ROW = CELL[:2]
 
 CORRECTIONS = f"Holm against {' and '.join(BASELINES)}, Benjamini-Yekutieli between others"
 
@@ -87,7 +90,7 @@ def notes(frame: pd.DataFrame, mixed: bool = False) -> list[str]:
     for label, states in frame.groupby("label")["code"].nunique().items():
         if states > 1:
             said.append(f"{label}: {states} rows by other code, told apart by the digest of their config.")
-    for part in (_one_stream, _mixed_versions, _machines, _encoders, _unmatched, _warned):
+    for part in (_one_stream, _mixed_versions, _other_code, _machines, _encoders, _unmatched, _warned):
         said += part(frame)
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:
@@ -164,6 +167,14 @@ def _mixed_versions(frame: pd.DataFrame) -> list[str]:
     cells = int((by_cell.nunique() > 1).any(axis=1).sum())
     which = f"{counted(cells, 'cell')} with runs recorded by different versions or machines ({'; '.join(named)})"
     return [f"{which}: part of their ± may be theirs."]
+
+
+def _other_code(frame: pd.DataFrame) -> list[str]:
+    """Within a column: differences, ranks and p are between its rows."""
+    by_cell = frame.groupby(CELL)["ttabench"].agg(lambda versions: " ".join(sorted(set(versions))))
+    apart = by_cell.groupby([name for name in CELL if name not in ROW]).transform("nunique") > 1
+    said = several(frame.set_index(CELL).loc[apart[apart].index, "ttabench"]) if apart.any() else ""
+    return [f"Rows {said}."] if said else []
 
 
 def statistics(board: Board) -> list[str]:
