@@ -57,6 +57,7 @@ def export(
     from tta_bench.features.source import code_of
     from tta_bench.prompts.sets import PromptSet
     from tta_bench.runs.bench import Bench
+    from tta_bench.system.live import replaced
     from tta_bench.system.progress import Terminal
     from tta_bench.views import parse_recipe
 
@@ -82,6 +83,7 @@ def export(
                 {"dataset": found.origin("datasets", dataset), "backbone": found.origin("backbones", backbone)},
                 dataset,
                 bench.unknown_weights(backbone, weights),
+                replaced(),
             ),
             notes={"precision": precision},
         )

@@ -106,10 +106,13 @@ def one_draw(seed: int, packed: object, seeded: Sequence[str]) -> list[str]:
 
 
 def not_ours(places: Sequence[str]) -> list[str]:
-    """What of ttabench is something else in this process than its source says."""
+    """What of ttabench is something else in this process than its source says, or of a library somebody else's."""
     if not places:
         return []
-    return [f"{_some(places)} stood for other code than ttabench's in this process, so the number is not its own"]
+    return [
+        f"{_some(places)} stood for other code than ttabench's or its libraries' in this process, so the number is not "
+        "its own"
+    ]
 
 
 def left_by_another(method: str) -> list[str]:

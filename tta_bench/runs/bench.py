@@ -22,6 +22,7 @@ from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import asked, config, paths
 from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of, origin_of_made, overridden
+from tta_bench.system.live import replaced
 from tta_bench.system.progress import Quiet, Reporter, Terminal, patience
 from tta_bench.system.stamps import Opened, Read, content
 
@@ -218,7 +219,7 @@ class Bench:
 
         if spec.pack is not None:
             pack = self.pack(spec.pack)
-            return PackSource(pack, spec.prompt, self._packs.read(pack))
+            return PackSource(pack, spec.prompt, self._packs.read(pack), replaced())
         origins: dict[str, Origin] = {}
         precision, weights = spec.precision, ""
         if isinstance(spec.backbone, str):
@@ -256,7 +257,7 @@ class Bench:
             origins,
             weights,
             Read.all_of(read),
-            changed,
+            {**replaced(), **changed},
         )
 
     # ---------------------------------------------------------------------------------------------------- runs

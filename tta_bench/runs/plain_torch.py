@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from tta_bench.errors import UsageError
+from tta_bench.system.described import package_of
 
 NUMPY: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # its own defaults
 
@@ -21,6 +24,7 @@ def plain_torch() -> Iterator[None]:
     device = torch.get_default_device()
     if device.type != "cpu":  # to switch it off would slow down every operation
         raise UsageError(f"torch's default device is {device} here: leave it alone, and choose with `device`")
+    _refuse_modes()
     before, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     mkldnn: Any = torch.backends.mkldnn  # its own context manager says something about TF32 each time
     kernels, mkldnn.enabled = mkldnn.enabled, True
@@ -36,3 +40,13 @@ def plain_torch() -> Iterator[None]:
         torch.set_default_dtype(before)
         torch.set_float32_matmul_precision(products)
         mkldnn.enabled = kernels
+
+
+def _refuse_modes() -> None:
+    """Whatever is computed within goes through them. torch's own count or watch, and so do ours."""
+    for mode in (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()):
+        if package_of(type(mode).__module__) not in ("torch", "tta_bench"):
+            raise UsageError(
+                f"{type(mode).__qualname__} is switched on around this run, and may change all that torch computes in "
+                "it: run outside of its `with`"
+            )

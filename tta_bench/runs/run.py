@@ -40,7 +40,6 @@ from tta_bench.system import provenance
 from tta_bench.system.code import Origin, overridden
 from tta_bench.system.described import forget_caches, own_packages
 from tta_bench.system.files import digest
-from tta_bench.system.live import replaced
 from tta_bench.system.progress import Reporter, Silent
 from tta_bench.system.stamps import Read
 from tta_bench.views import Original
@@ -77,9 +76,9 @@ class Run:
 
     @cached_property
     def replaced(self) -> dict[str, Any]:
-        """What of our own code is not ours in this process, or in this instance."""
+        """What of our own code, or the libraries', is somebody else's in this process, or in this instance."""
         own = overridden(self.method) if self.origin.built_in else {}
-        return {**replaced(), **own, **self.source.overridden}
+        return {**self.source.replaced, **own}
 
     @cached_property
     def identities(self) -> dict[str, Identity]:
