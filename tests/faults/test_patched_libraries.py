@@ -107,7 +107,7 @@ class Doubling(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class Dispatching(TorchDispatchMode):
+class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 

@@ -44,7 +44,8 @@ def plain_torch() -> Iterator[None]:
 
 def _refuse_modes() -> None:
     """Whatever is computed within goes through them. torch's own count or watch, and so do ours."""
-    for mode in (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()):
+    functions = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    for mode in (*functions, *_get_current_dispatch_mode_stack()):
         if package_of(type(mode).__module__) not in ("torch", "tta_bench"):
             raise UsageError(
                 f"{type(mode).__qualname__} is switched on around this run, and may change all that torch computes in "

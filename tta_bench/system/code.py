@@ -16,15 +16,8 @@ from typing import Any
 
 from tta_bench.errors import PluginError, Raised, TTABenchError
 from tta_bench.system import distributions
-from tta_bench.system.described import (
-    PLAIN,
-    array_in_words,
-    attributes_of,
-    described,
-    is_another,
-    own_packages,
-    package_of,
-)
+from tta_bench.system.data import PLAIN, array_in_words
+from tta_bench.system.described import attributes_of, described, is_another, own_packages, package_of
 from tta_bench.system.files import digest
 from tta_bench.system.loading import is_outside_file
 from tta_bench.system.sources import OURS, built_in_source

@@ -15,7 +15,8 @@ from types import FunctionType, GenericAlias, MemberDescriptorType, ModuleType
 from typing import Any
 
 from tta_bench.system import libraries
-from tta_bench.system.described import PLAIN, WRITTEN_BY_PYTHON, Description
+from tta_bench.system.data import PLAIN
+from tta_bench.system.described import WRITTEN_BY_PYTHON, Description
 from tta_bench.system.sources import OURS, source_of
 
 FEATURES = ("datasets", "views", "generated", "pixels", "prompts", "backbones", "features", "interfaces")
