@@ -17,6 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.toy_plugin import Toy, ToyCLIP
 from tta_bench.errors import UsageError
+from tta_bench.features.store_usage import entries, usage
+from tta_bench.records import load_all
 from tta_bench.runs.bench import Bench, RunSpec
 from tta_bench.system import live
 
@@ -91,6 +93,7 @@ def test_features_under_a_patched_library_stay_out_of_the_store(
     patched = toy_bench.run(SPEC)
     assert not patched.already
     assert patched.record.counts["encoder_forwards"] == 0
+    assert all(one.runs for one in usage(entries(toy_bench.home / "store"), load_all(toy_bench.runs)[0]))
 
 
 @pytest.mark.slow

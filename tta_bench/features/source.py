@@ -111,9 +111,13 @@ def code_of(origins: Mapping[str, Origin], dataset_name: str, weights: str, repl
     parts = {role: origin.source for role, origin in origins.items()} | {"encoding": encoding_source()}
     if "dataset" in origins and not origins["dataset"].built_in:
         parts["dataset_name"] = dataset_name
-    if changed := making_features(replaced):
-        parts["replaced"] = digest(described(changed, [OURS]))
-    return digest(parts | ({"weights": weights} if weights else {}))
+    return digest(parts | replaced_part(replaced) | ({"weights": weights} if weights else {}))
+
+
+def replaced_part(replaced: Mapping[str, Any]) -> dict[str, str]:
+    """What stands in the place of the code that makes features, as part of a key or an identity; mostly nothing."""
+    changed = making_features(replaced)
+    return {"replaced": digest(described(changed, [OURS]))} if changed else {}
 
 
 def encoding_source() -> str:

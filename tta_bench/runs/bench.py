@@ -213,6 +213,7 @@ class Bench:
 
     def source(self, spec: RunSpec) -> Source:
         """Where the run's features come from. Weights are looked for before data: they are more often missing."""
+        from tta_bench.features import looked_at
         from tta_bench.features.source import ImageSource, PackSource
         from tta_bench.interfaces import BackboneExtras
         from tta_bench.prompts.sets import PromptSet
@@ -236,6 +237,8 @@ class Bench:
         else:
             dataset, dataset_name = spec.dataset, spec.dataset.name
             origins["dataset"] = origin_of_made(dataset)
+        origins["backbone"] = looked_at.of_backbone(origins["backbone"], backbone)
+        origins["dataset"] = looked_at.of_dataset(origins["dataset"], dataset)
         changed = overridden(backbone) if origins["backbone"].built_in else {}
         if changed:  # its features are not what its fingerprint says
             origins["backbone"] = origins["backbone"].with_more(list(changed.values()))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tta_bench import records
 from tta_bench.errors import BackboneChanged, BadData
+from tta_bench.features import looked_at
 from tta_bench.features.pack_source import PackedViews
 from tta_bench.features.source import Source, StoredViews
 from tta_bench.features.stream import Stream, observations
@@ -166,9 +167,7 @@ class Run:
         """What the backbone makes of a fixed picture and text, [2, D]; nothing where no method can have changed it."""
         if not self.in_callers_process or self.spec.pack is not None:
             return torch.empty(0)
-        backbone, size = self.source.backbone, self.source.backbone.preprocess.size
-        picture = torch.linspace(0, 1, 3 * size * size).square_().view(1, 3, size, size)
-        return torch.cat([backbone.encode_images(picture), backbone.encode_texts(["a photo of a dog."])]).cpu()
+        return looked_at.probe(self.source.backbone)
 
     def _writer(self) -> str:
         """Who may go on from this run's checkpoint: the same run under the same code and libraries, on the same kind of
