@@ -31,7 +31,7 @@ from tta_bench.runs.fence import Fence
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import live, loading, sources
-from tta_bench.system.progress import TTABenchWarning
+from tta_bench.system.progress import Silent, TTABenchWarning
 from tta_bench.system.sources import built_in_source, essence, imported, own_source
 from tta_bench.views import AugMix
 
@@ -349,11 +349,10 @@ def test_what_was_hashed_is_executed_though_the_helper_was_edited_meanwhile(besi
     values = {}
     for sign, edited in (("+1", "+1"), ("+1", "-1"), ("-1", "+1")):
         (beside / f"{late}.py").write_text(helper(sign))
-        fence = Fence()
-        registry = Registry([TOY, plugin], ask=fence.offers)
+        bench = Bench(home / f"{sign}{edited}", registry=Registry([TOY, plugin]))
+        prepared = bench.prepare(RunSpec("mine", "toy", "toyclip", limit=5))
         (beside / f"{late}.py").write_text(helper(edited))
-        bench = Bench(home / f"{sign}{edited}", registry=registry, fence=fence)
-        made = bench.run(RunSpec("mine", "toy", "toyclip", limit=5)).record
+        made = prepared.execute(beside, 10.0, Silent())
         values[sign, edited] = made.config.digest, made.metrics["mAP"]
     assert values["+1", "+1"] == values["+1", "-1"] != values["-1", "+1"]
     assert values["+1", "+1"][1] != values["-1", "+1"][1]
@@ -368,10 +367,9 @@ def test_what_was_hashed_is_executed_from_a_path_that_the_step_adds(
     plugin, late = lazy_plugin(tmp_path, f"import sys; sys.path.insert(0, {str(link)!r}); from {{}} import sign")
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / f"{late}.py").write_text(helper("+1"))
-    fence = Fence()
-    registry = Registry([TOY, plugin], ask=fence.offers)
+    prepared = Bench(home, registry=Registry([TOY, plugin])).prepare(RunSpec("mine", "toy", "toyclip", limit=3))
     (tmp_path / f"{late}.py").write_text("raise RuntimeError('edited')")
-    Bench(home, registry=registry, fence=fence).run(RunSpec("mine", "toy", "toyclip", limit=3))
+    prepared.execute(tmp_path, 10.0, Silent())
 
 
 @pytest.mark.slow

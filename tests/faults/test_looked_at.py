@@ -43,7 +43,7 @@ class Inverting:
 
 
 FIRST = range(12)
-PAIRS = {
+PAIRS: dict[str, tuple[Any, Any]] = {
     "other images": (Wrapped(FIRST, Image.Image.copy), Wrapped(range(12, 24), Image.Image.copy)),
     "an option": (Wrapped(FIRST, Image.Image.copy, radius=0), Wrapped(FIRST, Image.Image.copy, radius=6)),
     "an object": (Wrapped(FIRST, Image.Image.copy), Wrapped(FIRST, Inverting())),

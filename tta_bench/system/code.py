@@ -36,6 +36,7 @@ class Origin:
     label: str  # distribution and version, the loose file's name, or "notebook"
     source: str  # digest of the code
     built_in: bool = False
+    altered: str = ""  # what of it is no longer what was loaded
 
     def with_more(self, more: object) -> Origin:
         """Of something that has more to it than this code: it is no built-in any more."""

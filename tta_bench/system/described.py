@@ -207,10 +207,10 @@ class Description:
             used |= dict(looked_up.what_it_may_find(names))
         imports = late_imports(code, str(names.get("__package__") or ""))
         parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__, imports)
-        return ["function", self._code(code, above), *(self.of(part, above) for part in parts)]
+        return ["function", self.code(code, above), *(self.of(part, above) for part in parts)]
 
-    def _code(self, code: CodeType, above: Above) -> Any:
-        constants = [self._code(c, above) if isinstance(c, CodeType) else self.of(c, above) for c in code.co_consts]
+    def code(self, code: CodeType, above: Above = ()) -> Any:
+        constants = [self.code(c, above) if isinstance(c, CodeType) else self.of(c, above) for c in code.co_consts]
         names = [*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars]
         form = [code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
         return [code.co_code.hex(), code.co_exceptiontable.hex(), form, constants, names]
@@ -238,7 +238,7 @@ class Description:
         if isinstance(value, PurePath):  # it keeps what it was asked for
             return [type(value).__name__, str(value)]
         if isinstance(value, GeneratorType):
-            return ["generator", self._code(value.gi_code, above), self.of(inspect.getgeneratorlocals(value), above)]
+            return ["generator", self.code(value.gi_code, above), self.of(inspect.getgeneratorlocals(value), above)]
         if isinstance(value, weakref.ref):
             return ["weakref", self.of(value(), above)]
         if isinstance(value, SILENT):

@@ -63,7 +63,7 @@ def _is_somebodys(value: Any, folders: tuple[str, ...], depth: int) -> bool:
         return False
     if isinstance(value, FunctionType):
         elsewhere = not value.__code__.co_filename.startswith(folders) and is_outside(home_of(value))
-        return elsewhere or any(_is_somebodys(part, folders, depth - 1) for part in _cells(value))
+        return elsewhere or any(_is_somebodys(part, folders, depth - 1) for part in cells(value))
     if isinstance(value, WRAPPERS):
         parts: Iterable[Any] = (getattr(value, name, None) for name in INNER)
     elif isinstance(value, tuple | list):
@@ -76,7 +76,7 @@ def _is_somebodys(value: Any, folders: tuple[str, ...], depth: int) -> bool:
     return any(_is_somebodys(part, folders, depth - 1) for part in parts)
 
 
-def _cells(function: FunctionType) -> Iterator[Any]:
+def cells(function: FunctionType) -> Iterator[Any]:
     """What a wrapper was made with."""
     for cell in function.__closure__ or ():
         try:

@@ -61,7 +61,7 @@ def _held(name: str) -> tuple[Any, ...]:
     live = [value for key, value in vars(sys.modules[name]).items() if not key.startswith("__")]
     classes = [value for value in live if isinstance(value, type) and value.__module__ == name]
     held = [*live, *(member for cls in classes for key, member in vars(cls).items() if key not in SILENT)]
-    functions = [inner for inner in map(_inner, held) if isinstance(inner, FunctionType)]
+    functions = [inner for inner in map(inner, held) if isinstance(inner, FunctionType)]
     return (*held, *(part for function in functions for part in _parts(function)))
 
 
@@ -102,7 +102,7 @@ def _differing(place: str, live: Any, written: Any, module: str) -> Iterator[tup
         for name in _compared(vars(live), vars(written)):
             member, own = vars(live).get(name, GONE), vars(written).get(name, GONE)
             yield from _differing(f"{place}.{name}", member, own, module)
-    elif not _same(_inner(live), _inner(written), module):
+    elif not _same(inner(live), inner(written), module):
         yield place, live
 
 
@@ -134,7 +134,7 @@ def _words(value: Any) -> Any:
     return _asked[id(value)][1]
 
 
-def _inner(value: Any) -> Any:
+def inner(value: Any) -> Any:
     """The function in a static method, a property or a cache."""
     if isinstance(value, staticmethod | classmethod):
         return value.__func__
