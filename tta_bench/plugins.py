@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,7 @@ import pluggy
 from tta_bench import hookspecs
 from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.system import declared, loading
+from tta_bench.system.altered import LOOSE
 from tta_bench.system.code import BUILT_IN, Origin, own_line
 from tta_bench.system.files import digest
 from tta_bench.system.sources import built_in_source
@@ -169,7 +170,10 @@ class Registry:
             return Origin(plugin.origin, built_in_source(plugin.module), built_in=True)
         self._import(plugin)
         label = plugin.origin if plugin.distribution else Path(plugin.origin).name
-        return Origin(label, self._sources.get(plugin.module, ""))
+        origin = Origin(label, self._sources.get(plugin.module, ""))
+        # A method's process was started with its files as they are, and a run goes on with what it has begun with.
+        altered = {} if kind == "methods" else loading.altered_since(plugin.module)
+        return replace(origin.with_more(altered), altered=", ".join(altered)) if altered else origin
 
     def _load(self, kind: Kind, name: str) -> Any:
         plugin = self.find(kind, name)
@@ -281,7 +285,7 @@ class Registry:
     def _loose(self, file: Path, ask: Callable[[Path], list[tuple[Kind, str]]] | None) -> list[Plugin]:
         if not file.is_file():
             raise UsageError(f"--plugin {file}: no such file")
-        module_name = f"ttabench_loose_{file.stem}_{digest(str(file.resolve()))[:8]}"  # two files may share a name
+        module_name = f"{LOOSE}{file.stem}_{digest(str(file.resolve()))[:8]}"  # two files may share a name
         if file.suffix != ".py":
             raise UsageError(f"--plugin {file}: not a Python file")
         offers = self._offers_of(file, module_name) if ask is None else ask(file)

@@ -103,6 +103,12 @@ def looked_up(k: float, how: str) -> Any:
     return made["step"]
 
 
+def chosen(value: Any, how: str) -> Any:
+    made: dict[str, Any] = {"__name__": "a_notebook", "sys": sys, "system": sys, "ALPHA_a": value}
+    exec(f"def step(kind): return {how}", made)
+    return made["step"]
+
+
 def renamed(k: float) -> Any:
     """Says of itself that it is ours."""
     made = type("Mine", (TDA,), {"more": k})
@@ -110,6 +116,9 @@ def renamed(k: float) -> Any:
 
 
 PUT_TOGETHER, EVALUATED = "globals()['score_' + kind]()", "eval('score_' + kind + '()')"
+VARIABLE, AMONG_MODULES = "globals()['ALPHA_' + kind]", "getattr(sys.modules[__name__], 'ALPHA_' + kind)"
+RENAMED = "getattr(system.modules[__name__], 'ALPHA_' + kind)"
+OF_MAIN = "getattr(__import__('__main__'), 'ALPHA_' + kind)"
 KEPT = [torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)]
 PAIRS: dict[str, tuple[Any, Any]] = {
     "a function that says it is torch's": (wrapped(1), wrapped(2)),
@@ -117,6 +126,12 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "a class that says it is ours": (renamed(1), renamed(2)),
     "a name put together": (looked_up(1, PUT_TOGETHER), looked_up(2, PUT_TOGETHER)),
     "a text that is evaluated": (looked_up(1, EVALUATED), looked_up(2, EVALUATED)),
+    "a variable put together": (chosen(1, VARIABLE), chosen(2, VARIABLE)),
+    "a variable of modules under another name": (chosen(1, RENAMED), chosen(2, RENAMED)),
+    "a list put together": (chosen([1], VARIABLE), chosen([2], VARIABLE)),
+    "an array put together": (chosen({"w": np.ones(1)}, VARIABLE), chosen({"w": np.zeros(1)}, VARIABLE)),
+    "a variable of a module among modules": (chosen(1, AMONG_MODULES), chosen(2, AMONG_MODULES)),
+    "a variable of __main__": (chosen(1, OF_MAIN), chosen(2, OF_MAIN)),
     "a weak reference": (weakref.ref(KEPT[0]), weakref.ref(KEPT[1])),
     "Python's generator of numbers": (random.Random(1), random.Random(2)),
     "bytes that look like a file": (io.BytesIO(b"a"), io.BytesIO(b"b")),
@@ -308,3 +323,17 @@ def test_tensors_without_a_plain_layout_are_told_apart(layout: str) -> None:
     seen = [str(described(tensor)) for tensor in (nested(1.0), nested(2.0), *meta, torch.ones(2))]
     assert len(set(seen)) == len(seen)
     assert str(described(nested(1.0))) == seen[0]
+
+
+def test_what_a_notebook_keeps_for_itself_makes_no_difference() -> None:
+    """Nor what it holds that is no plain data: a run would be another one after every cell."""
+    step = chosen(1, VARIABLE)
+    before = described(step)
+    names = step.__globals__
+    names |= {"_": 7, "_i3": "code", "In": ["code"], "Out": {3: 7}, "exit": object(), "quit": 1, "get_ipython": 1}
+    names |= {"record": Plain(1), "records": [Plain(2)]}
+    assert described(step) == before
+    others = chosen(1, "[m for m in kind.modules()]")
+    assert described(others) == described(chosen(2, "[m for m in kind.modules()]"))  # torch has some as well
+    names["BETA"] = 1
+    assert described(step) != before

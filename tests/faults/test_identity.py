@@ -22,6 +22,7 @@ from tta_bench import metrics
 from tta_bench.datasets.scenes import Scenes
 from tta_bench.errors import PluginError
 from tta_bench.methods.clip import CLIP
+from tta_bench.methods.tda import TDA
 from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results
 from tta_bench.report.selection import Selection
@@ -30,8 +31,9 @@ from tta_bench.runs.fence import Fence
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import live, loading, sources
-from tta_bench.system.progress import TTABenchWarning
+from tta_bench.system.progress import Silent, TTABenchWarning
 from tta_bench.system.sources import built_in_source, essence, imported, own_source
+from tta_bench.views import AugMix
 
 # ----------------------------------------------------------------------------------------------------------- built-ins
 
@@ -176,7 +178,7 @@ def test_what_all_methods_share_counts_by_source(
     for user in ("features.source", "runs.identity"):
         monkeypatch.setattr(f"tta_bench.{user}.own_source", with_edit(own_source))
     monkeypatch.setattr("tta_bench.runs.known.code_digest", lambda: "edited")
-    monkeypatch.setattr("tta_bench.runs.run.replaced", dict)  # the patches are the test's
+    monkeypatch.setattr("tta_bench.runs.bench.replaced", dict)  # the patches are the test's
     second = bench().run(spec)
     assert not second.already
     assert bool(second.record.counts["encoder_forwards"]) == encodes
@@ -230,6 +232,31 @@ def test_whatever_is_not_as_our_source_says_is_noticed(
     before = live.replaced()
     monkeypatch.setattr(place, value, raising=False)
     assert [name for name in live.replaced() if name not in before] == [place]
+
+
+def other(*_: object, scale: float = 2.0) -> float:
+    return scale
+
+
+@pytest.mark.parametrize(
+    ("function", "part", "value"),
+    [
+        (CLIP.step, "__code__", other.__code__),
+        (TDA.__init__, "__defaults__", (0,)),
+        (metrics.summary, "__kwdefaults__", {"ties": "dataset"}),
+        (AugMix.name.fget, "__code__", other.__code__),  # type: ignore[attr-defined]  # in a property
+        (Scenes.open.__func__, "__defaults__", ("noisy",)),  # type: ignore[attr-defined]  # in a class method
+    ],
+)
+def test_a_function_of_ours_that_is_changed_in_place_is_noticed(
+    function: object, part: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As tools do that bring edits into a running process."""
+    before = live.replaced()
+    monkeypatch.setattr(function, part, value)
+    assert len(live.replaced()) == len(before) + 1
+    monkeypatch.undo()
+    assert list(live.replaced()) == list(before)
 
 
 def test_a_file_of_ours_that_is_edited_after_its_import_is_noticed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,11 +349,10 @@ def test_what_was_hashed_is_executed_though_the_helper_was_edited_meanwhile(besi
     values = {}
     for sign, edited in (("+1", "+1"), ("+1", "-1"), ("-1", "+1")):
         (beside / f"{late}.py").write_text(helper(sign))
-        fence = Fence()
-        registry = Registry([TOY, plugin], ask=fence.offers)
+        bench = Bench(home / f"{sign}{edited}", registry=Registry([TOY, plugin]))
+        prepared = bench.prepare(RunSpec("mine", "toy", "toyclip", limit=5))
         (beside / f"{late}.py").write_text(helper(edited))
-        bench = Bench(home / f"{sign}{edited}", registry=registry, fence=fence)
-        made = bench.run(RunSpec("mine", "toy", "toyclip", limit=5)).record
+        made = prepared.execute(beside, 10.0, Silent())
         values[sign, edited] = made.config.digest, made.metrics["mAP"]
     assert values["+1", "+1"] == values["+1", "-1"] != values["-1", "+1"]
     assert values["+1", "+1"][1] != values["-1", "+1"][1]
@@ -341,10 +367,9 @@ def test_what_was_hashed_is_executed_from_a_path_that_the_step_adds(
     plugin, late = lazy_plugin(tmp_path, f"import sys; sys.path.insert(0, {str(link)!r}); from {{}} import sign")
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / f"{late}.py").write_text(helper("+1"))
-    fence = Fence()
-    registry = Registry([TOY, plugin], ask=fence.offers)
+    prepared = Bench(home, registry=Registry([TOY, plugin])).prepare(RunSpec("mine", "toy", "toyclip", limit=3))
     (tmp_path / f"{late}.py").write_text("raise RuntimeError('edited')")
-    Bench(home, registry=registry, fence=fence).run(RunSpec("mine", "toy", "toyclip", limit=3))
+    prepared.execute(tmp_path, 10.0, Silent())
 
 
 @pytest.mark.slow

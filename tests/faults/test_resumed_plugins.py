@@ -22,7 +22,7 @@ from tta_bench.errors import Interrupted, PluginError
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.plugins import Registry
 from tta_bench.records import RunRecord
-from tta_bench.runs import replay, run
+from tta_bench.runs import replay
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
 from tta_bench.runs.spec import RunSpec
@@ -311,7 +311,7 @@ def interrupt(bench: Bench, spec: RunSpec) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay, "_step", until_killed)
-        patch.setattr(run, "replaced", dict)  # the patch is the test's, not a notebook's
+        patch.setattr("tta_bench.runs.bench.replaced", dict)  # the patch is the test's, not a notebook's
         with pytest.raises((Interrupted, KeyboardInterrupt)):
             bench.run(spec)
     lines(bench).clear()

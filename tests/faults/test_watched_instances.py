@@ -225,7 +225,9 @@ def test_what_others_read_is_not_named(bench: tta_bench.Bench, settings: Path, m
             x.pixels("image")
             return super().step(x) + self.task.encode_texts(self.task.class_names) @ x.image
 
-    assert not notes(bench, Asking())
+    said = notes(bench, Asking())
+    assert "MY_SIGN" not in said
+    assert settings.name not in said
 
 
 def test_what_the_caller_reads_is_not_named(bench: tta_bench.Bench, settings: Path) -> None:

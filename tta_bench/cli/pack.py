@@ -53,10 +53,11 @@ def export(
     no_plugin: WithoutPlugins = None,
 ) -> None:
     """Write a dataset's features under a backbone into one file, encoding what the store lacks."""
-    from tta_bench.features import pack_export
+    from tta_bench.features import looked_at, pack_export
     from tta_bench.features.source import code_of
     from tta_bench.prompts.sets import PromptSet
     from tta_bench.runs.bench import Bench
+    from tta_bench.system.live import replaced
     from tta_bench.system.progress import Terminal
     from tta_bench.views import parse_recipe
 
@@ -79,9 +80,13 @@ def export(
             dataset_name=dataset,
             backbone_name=backbone,
             code=code_of(
-                {"dataset": found.origin("datasets", dataset), "backbone": found.origin("backbones", backbone)},
+                {
+                    "dataset": looked_at.of_dataset(found.origin("datasets", dataset), images),
+                    "backbone": looked_at.of_backbone(found.origin("backbones", backbone), encoder),
+                },
                 dataset,
                 bench.unknown_weights(backbone, weights),
+                replaced(),
             ),
             notes={"precision": precision},
         )

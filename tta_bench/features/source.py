@@ -24,9 +24,11 @@ from tta_bench.interfaces import (
 )
 from tta_bench.prompts.sets import PromptSet
 from tta_bench.system.code import Origin
+from tta_bench.system.described import described
 from tta_bench.system.files import digest
+from tta_bench.system.live import making_features
 from tta_bench.system.progress import Reporter
-from tta_bench.system.sources import own_source
+from tta_bench.system.sources import OURS, own_source
 from tta_bench.system.stamps import Read
 
 
@@ -88,7 +90,7 @@ class Source(Protocol):
     def packed(self) -> Mapping[str, str]: ...  # of a pack, the fingerprints of what it was made from, if it says so
 
     @property
-    def overridden(self) -> Mapping[str, Any]: ...  # what somebody has put in the place of a built-in backbone's own
+    def replaced(self) -> Mapping[str, Any]: ...  # what somebody has put in the place of ours, or of a library's own
 
     @property
     def read_from(self) -> Read | None: ...  # the files that all of this was read from; None: that can't be told
@@ -102,14 +104,20 @@ class Source(Protocol):
         ...
 
 
-def code_of(origins: Mapping[str, Origin], dataset_name: str, weights: str) -> str:
+def code_of(origins: Mapping[str, Origin], dataset_name: str, weights: str, replaced: Mapping[str, Any]) -> str:
     """Digest of what features come out of besides the fingerprints: the code of dataset and backbone, and that which
-    brings the one to the other. An author's fingerprint may be the same for two variants or two files of weights, so
-    these count as well."""
+    brings the one to the other, or stands in its place here. An author's fingerprint may be the same for two variants
+    or two files of weights, so these count as well."""
     parts = {role: origin.source for role, origin in origins.items()} | {"encoding": encoding_source()}
     if "dataset" in origins and not origins["dataset"].built_in:
         parts["dataset_name"] = dataset_name
-    return digest(parts | ({"weights": weights} if weights else {}))
+    return digest(parts | replaced_part(replaced) | ({"weights": weights} if weights else {}))
+
+
+def replaced_part(replaced: Mapping[str, Any]) -> dict[str, str]:
+    """What stands in the place of the code that makes features, as part of a key or an identity; mostly nothing."""
+    changed = making_features(replaced)
+    return {"replaced": digest(described(changed, [OURS]))} if changed else {}
 
 
 def encoding_source() -> str:
@@ -133,7 +141,7 @@ class ImageSource:
     origins: Mapping[str, Origin]
     weights: str
     read_from: Read | None
-    overridden: Mapping[str, Any]
+    replaced: Mapping[str, Any]
 
     packed: ClassVar[Mapping[str, str]] = {}
 
@@ -146,7 +154,7 @@ class ImageSource:
             raise UsageError(f"{method.name} tunes prompts, which backbone '{self.backbone_name}' does not offer")
 
     def views(self, recipe: ViewRecipe, indices: Sequence[int]) -> tuple[EncodedViews, int]:
-        code = code_of(self.origins, self.dataset_name, self.weights)
+        code = code_of(self.origins, self.dataset_name, self.weights, self.replaced)
         encoded = EncodedViews(self.store, self.dataset, self.backbone, recipe, self.seed, self.encoding, code)
         return encoded, encoded.ensure(indices, self.reporter)
 
@@ -154,8 +162,8 @@ class ImageSource:
 class PackSource:
     """A feature pack: everything is there, nothing is encoded."""
 
-    def __init__(self, pack: Pack, prompt: str, read_from: Read | None) -> None:
-        self.pack, self.read_from = pack, read_from
+    def __init__(self, pack: Pack, prompt: str, read_from: Read | None, replaced: Mapping[str, Any]) -> None:
+        self.pack, self.read_from, self.replaced = pack, read_from, replaced
         self.dataset, self.backbone = PackDataset(pack), PackBackbone(pack)
         self.prompts = PackedPrompts.of(pack, prompt)
         self.dataset_name, self.backbone_name = pack.dataset, pack.backbone
@@ -164,7 +172,6 @@ class PackSource:
         made_from = {"packed_images": "dataset_fingerprint", "packed_backbone": "backbone_fingerprint"}
         self.packed = {part: str(pack.provenance[own]) for part, own in made_from.items() if own in pack.provenance}
         self.origins: Mapping[str, Origin] = {}
-        self.overridden: Mapping[str, Any] = {}
         self.weights = ""
 
     def check(self, method: Method, recipes: dict[str, ViewRecipe]) -> None:

@@ -102,6 +102,7 @@ def _images(protocol: Mapping[str, Any], built_in: Mapping[str, Any], recipe_sou
     roles |= {role: built_in[role] for role in ("dataset", "backbone", "encoding") if role in built_in}
     roles |= {"dataset_name": protocol.get("dataset")} if "dataset_source" in protocol else {}
     roles |= {"weights": protocol["backbone_weights"]} if "backbone_weights" in protocol else {}
+    roles |= {"replaced": protocol["replaced"]} if "replaced" in protocol else {}
     codes = [part for part in (digest(roles) if roles else "", recipe_source) if part]
     return digest([protocol.get("images"), *codes]) if codes else str(protocol.get("images"))
 

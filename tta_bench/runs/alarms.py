@@ -13,6 +13,7 @@ from torch import Tensor
 from tta_bench.interfaces import LARGEST_SCALE
 from tta_bench.runs.watched import Reached
 from tta_bench.system import published
+from tta_bench.system.code import Origin
 from tta_bench.system.text import counted, visible
 
 FAR = 3.0  # mAP points from the published value
@@ -106,10 +107,24 @@ def one_draw(seed: int, packed: object, seeded: Sequence[str]) -> list[str]:
 
 
 def not_ours(places: Sequence[str]) -> list[str]:
-    """What of ttabench is something else in this process than its source says."""
+    """What of ttabench is something else in this process than its source says, or of a library somebody else's."""
     if not places:
         return []
-    return [f"{_some(places)} stood for other code than ttabench's in this process, so the number is not its own"]
+    return [
+        f"{_some(places)} stood for other code than ttabench's or its libraries' in this process, so the number is not "
+        "its own"
+    ]
+
+
+def altered(origin: Origin) -> list[str]:
+    """A dataset or backbone whose module was edited, reloaded or patched since this process has it."""
+    if not origin.altered:
+        return []
+    places = _some(origin.altered.split(", "))
+    return [
+        f"{places} is no longer what it was when {origin.label} was loaded, so that a new process may give another "
+        "number: run it there"
+    ]
 
 
 def left_by_another(method: str) -> list[str]:

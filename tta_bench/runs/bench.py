@@ -23,6 +23,7 @@ from tta_bench.runs.roles import recipes_of
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import asked, config, paths
 from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of, origin_of_made, overridden
+from tta_bench.system.live import replaced
 from tta_bench.system.progress import Quiet, Reporter, Terminal, patience
 from tta_bench.system.stamps import Opened, Read, content
 
@@ -213,13 +214,14 @@ class Bench:
 
     def source(self, spec: RunSpec) -> Source:
         """Where the run's features come from. Weights are looked for before data: they are more often missing."""
+        from tta_bench.features import looked_at
         from tta_bench.features.source import ImageSource, PackSource
         from tta_bench.interfaces import BackboneExtras
         from tta_bench.prompts.sets import PromptSet
 
         if spec.pack is not None:
             pack = self.pack(spec.pack)
-            return PackSource(pack, spec.prompt, self._packs.read(pack))
+            return PackSource(pack, spec.prompt, self._packs.read(pack), replaced())
         origins: dict[str, Origin] = {}
         precision, weights = spec.precision, ""
         if isinstance(spec.backbone, str):
@@ -236,6 +238,8 @@ class Bench:
         else:
             dataset, dataset_name = spec.dataset, spec.dataset.name
             origins["dataset"] = origin_of_made(dataset)
+        origins["backbone"] = looked_at.of_backbone(origins["backbone"], backbone)
+        origins["dataset"] = looked_at.of_dataset(origins["dataset"], dataset)
         changed = overridden(backbone) if origins["backbone"].built_in else {}
         if changed:  # its features are not what its fingerprint says
             origins["backbone"] = origins["backbone"].with_more(list(changed.values()))
@@ -257,7 +261,7 @@ class Bench:
             origins,
             weights,
             Read.all_of(read),
-            changed,
+            {**replaced(), **changed},
         )
 
     # ---------------------------------------------------------------------------------------------------- runs

@@ -22,6 +22,7 @@ from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.guest_method import GuestMethod, GuestRecipe, ours
 from tta_bench.runs.hyperparameters import Configured, Offer
 from tta_bench.runs.session import FORKING, STARTING, Session, check
+from tta_bench.system.stamps import content_or_gone
 
 
 class Root:
@@ -74,6 +75,8 @@ class Fence:
             )
         self.step_timeout = step_timeout
         self._hosts: dict[str, Channel] = {}
+        self._contents: dict[str, dict[str, str]] = {}  # host -> the files that it has loaded, with their digests
+        self._former: list[Channel] = []  # hosts of code that was edited since: runs may be under way there
         self._alone: set[str] = set()  # plugins that no session can be forked for
 
     def offers(self, file: Path) -> list[tuple[Kind, str]]:
@@ -82,6 +85,7 @@ class Fence:
 
     def offer(self, plugin: Plugin) -> Offer:
         """What the method of a plugin can be asked for."""
+        self._leave_edited(plugin)
         session = self._session(plugin)
         described = session.call("describe", name=plugin.name)
         return Offer(frozenset(described["fields"]), frozenset(described["presets"]), frozenset(described["roles"]))
@@ -105,6 +109,7 @@ class Fence:
                 raise PluginError(f"plugin {plugin.origin} was edited while its run was under way: run it again")
             return another
 
+        self._leave_edited(plugin)
         session, about = configured()
         recipes = {
             role: ours(recipe) or GuestRecipe(role=role, open_session=again, **recipe)
@@ -113,9 +118,15 @@ class Fence:
         method = GuestMethod(session, again, about, recipes, self.step_timeout)
         return Configured(method, about["tag"], about["changes"], about["values"])
 
+    def _leave_edited(self, plugin: Plugin) -> None:
+        """A host whose files are others by now makes no method any more."""
+        key = _key(plugin)
+        known = self._contents.get(key, {})
+        if key in self._hosts and any(content_or_gone(Path(file)) != seen for file, seen in known.items()):
+            self._former.append(self._hosts.pop(key))
+
     def _session(self, plugin: Plugin) -> Session:
-        loose = not plugin.distribution
-        key = plugin.origin if loose else plugin.module
+        key, loose = _key(plugin), not plugin.distribution
         files, only = ([plugin.origin], []) if loose else ([], [plugin.distribution])
         for _ in range(2):  # a host that is gone is started again, once
             if key not in self._hosts and key not in self._alone:
@@ -133,11 +144,15 @@ class Fence:
     def _start_host(self, key: str, files: list[str], only: list[str], load: list[str]) -> list[Any]:
         channel, answer = _host(files, only, load, alone=False)
         if answer["forks"]:
-            self._hosts[key] = channel
+            self._hosts[key], self._contents[key] = channel, answer["contents"]
         else:
             self._alone.add(key)
         offers: list[Any] = answer["offers"]
         return offers
+
+
+def _key(plugin: Plugin) -> str:
+    return plugin.module if plugin.distribution else plugin.origin
 
 
 def _host(files: list[str], only: list[str], load: list[str], alone: bool) -> tuple[Channel, dict[str, Any]]:

@@ -28,12 +28,11 @@ from torch import Tensor
 from tta_bench.interfaces import Method, TextEncoder
 from tta_bench.runs import global_rngs
 from tta_bench.system import loading
+from tta_bench.system.data import PLAIN, array_in_words
 from tta_bench.system.described import (
-    PLAIN,
     WRITTEN_BY_PYTHON,
     Above,
     Description,
-    array_in_words,
     attributes_of,
     is_outside,
     own_packages,

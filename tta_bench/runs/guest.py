@@ -116,7 +116,8 @@ def _host(channel: Channel) -> None:
         return
     mine = [(p.kind, p.name) for kind in KINDS for p in registry.plugins(kind) if p.origin in request["files"]]
     alone = request["alone"]
-    channel.send(offers=mine, code=known.code_digest(), forks=not alone and _threads() == 1)
+    loaded = {"offers": mine, "contents": loading.contents(), "code": known.code_digest()}
+    channel.send(**loaded, forks=not alone and _threads() == 1)
     if alone:
         Session(channel, registry, printed, watch, before).serve()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a session

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tta_bench import records
-from tta_bench.features.source import encoding_source
+from tta_bench.features.source import encoding_source, replaced_part
 from tta_bench.metrics import AP_CONVENTIONS
 from tta_bench.records import Identity
 from tta_bench.runs import hyperparameters
@@ -55,7 +55,7 @@ def _protocol(run: Run) -> Identity:
     parts |= run.source.packed  # of whose images and weights, where the fingerprint is the pack's
     if sources := _data_sources(run.source):
         parts["sources"] = sources
-    return Identity(parts | _outside(run.source))
+    return Identity(parts | _outside(run.source) | replaced_part(run.source.replaced))
 
 
 def _outside(source: Source) -> dict[str, Any]:

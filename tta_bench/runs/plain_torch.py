@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from tta_bench.errors import UsageError
 from tta_bench.runs.forked import refuse_lost_threads
+from tta_bench.system.described import package_of
 from tta_bench.system.together import Together
 
 NUMPY: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # its own defaults
@@ -24,6 +27,7 @@ def plain_torch() -> Iterator[None]:
     device = torch.get_default_device()
     if device.type != "cpu":  # to switch it off would slow down every operation
         raise UsageError(f"torch's default device is {device} here: leave it alone, and choose with `device`")
+    _refuse_modes()
     refuse_lost_threads()
     with ExitStack() as stack, _switches(), np.errstate(**NUMPY):
         if torch.is_inference_mode_enabled():
@@ -51,3 +55,14 @@ def _switched() -> Iterator[None]:
 
 
 _switches = Together(_switched)
+
+
+def _refuse_modes() -> None:
+    """Whatever is computed within goes through them. torch's own count or watch, and so do ours."""
+    functions = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    for mode in (*functions, *_get_current_dispatch_mode_stack()):
+        if package_of(type(mode).__module__) not in ("torch", "tta_bench"):
+            raise UsageError(
+                f"{type(mode).__qualname__} is switched on around this run, and may change all that torch computes in "
+                "it: run outside of its `with`"
+            )

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tta_bench import records
 from tta_bench.errors import BackboneChanged, BadData
+from tta_bench.features import looked_at
 from tta_bench.features.pack_source import PackedViews
 from tta_bench.features.source import Source, StoredViews
 from tta_bench.features.stream import Stream, observations
@@ -41,7 +42,6 @@ from tta_bench.system import provenance
 from tta_bench.system.code import Origin, overridden
 from tta_bench.system.described import forget_caches, own_packages
 from tta_bench.system.files import digest
-from tta_bench.system.live import replaced
 from tta_bench.system.progress import Reporter, Silent
 from tta_bench.system.stamps import Read
 from tta_bench.views import Original
@@ -78,9 +78,9 @@ class Run:
 
     @cached_property
     def replaced(self) -> dict[str, Any]:
-        """What of our own code is not ours in this process, or in this instance."""
+        """What of our own code, or the libraries', is somebody else's in this process, or in this instance."""
         own = overridden(self.method) if self.origin.built_in else {}
-        return {**replaced(), **own, **self.source.overridden}
+        return {**self.source.replaced, **own}
 
     @cached_property
     def identities(self) -> dict[str, Identity]:
@@ -172,9 +172,7 @@ class Run:
         """What the backbone makes of a fixed picture and text, [2, D]; nothing where no method can have changed it."""
         if not self.in_callers_process or self.spec.pack is not None:
             return torch.empty(0)
-        backbone, size = self.source.backbone, self.source.backbone.preprocess.size
-        picture = torch.linspace(0, 1, 3 * size * size).square_().view(1, 3, size, size)
-        return torch.cat([backbone.encode_images(picture), backbone.encode_texts(["a photo of a dog."])]).cpu()
+        return looked_at.probe(self.source.backbone)
 
     def _writer(self) -> str:
         """Who may go on from this run's checkpoint: the same run under the same code and libraries, on the same kind of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tta_bench.features.source import PackSource
+from tta_bench.features.source import PackSource, Source
 from tta_bench.interfaces import BackboneExtras, DatasetExtras, Task, TextEncoder
 from tta_bench.runs import alarms
 from tta_bench.runs.guest_method import GuestMethod
@@ -34,7 +34,12 @@ def forewarnings(run: Run) -> list[str]:
         *_one_draw(run),
         *alarms.strangers(run.source.backbone_name, known_to, run.source.dataset_name),
         *alarms.nothing_absent(run.stream.labels),
+        *(note for source in _sources(run) for origin in source.origins.values() for note in alarms.altered(origin)),
     ]
+
+
+def _sources(run: Run) -> list[Source]:
+    return [run.source] + ([] if run.reward is None else [run.reward])
 
 
 def _one_draw(run: Run) -> list[str]:
@@ -69,7 +74,7 @@ def after_the_stream(run: Run, task: Task, adaptation: Adaptation, weight: Weigh
 
 def _cut_prompts(run: Run) -> list[str]:
     notes = []
-    for source in [run.source] + ([] if run.reward is None else [run.reward]):
+    for source in _sources(run):
         cut = source.prompts.too_long(source.backbone)
         notes += alarms.cut_prompts(cut, source.prompts.count, source.backbone_name)
     return notes

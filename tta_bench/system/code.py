@@ -16,15 +16,8 @@ from typing import Any
 
 from tta_bench.errors import PluginError, Raised, TTABenchError
 from tta_bench.system import distributions
-from tta_bench.system.described import (
-    PLAIN,
-    array_in_words,
-    attributes_of,
-    described,
-    is_another,
-    own_packages,
-    package_of,
-)
+from tta_bench.system.data import PLAIN, array_in_words
+from tta_bench.system.described import attributes_of, described, is_another, own_packages, package_of
 from tta_bench.system.files import digest
 from tta_bench.system.loading import is_outside_file
 from tta_bench.system.progress import TTABenchWarning
@@ -44,6 +37,7 @@ class Origin:
     label: str  # distribution and version, the loose file's name, or "notebook"
     source: str  # digest of the code
     built_in: bool = False
+    altered: str = ""  # what of it is no longer what was loaded
 
     def with_more(self, more: object) -> Origin:
         """Of something that has more to it than this code: it is no built-in any more."""

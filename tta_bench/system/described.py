@@ -12,7 +12,6 @@ import copyreg
 import dis
 import functools
 import gc
-import hashlib
 import inspect
 import io
 import logging
@@ -38,14 +37,14 @@ from types import (
 )
 from typing import Any
 
-from tta_bench.system import compiled, distributions
+from tta_bench.system import compiled, distributions, looked_up
+from tta_bench.system.data import PLAIN, array_in_words
 from tta_bench.system.sources import absolute, built_in_source, counts
 
 # An environment may see the packages of another one (--system-site-packages, a user's own): libraries as well.
 SEEN = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
 LIBRARIES = tuple({*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), *SEEN})
 BELOW_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in LIBRARIES)
-PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 # They hold nothing that a number could depend on, and most can't be looked into.
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
 SILENT = (io.IOBase, logging.Logger, logging.Handler, *LOCKS)
@@ -59,7 +58,6 @@ ALL_TOLD = (
     *(MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
 )
 MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: by a class statement, mostly
-LOOKING_UP = {"globals", "eval", "exec", "vars", "locals"}
 Above = tuple[int, ...]
 
 
@@ -108,12 +106,6 @@ def is_another(cls: type) -> bool:
     for name in cls.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is not cls if cls.__module__ in ("builtins", "types") else found is not None and found is not cls
-
-
-def _is_defined_there(value: object, names: Mapping[str, Any]) -> bool:
-    if isinstance(value, FunctionType):
-        return value.__globals__ is names
-    return isinstance(value, type) and value.__module__ == names.get("__name__")
 
 
 class Description:
@@ -211,14 +203,14 @@ class Description:
         code, names = function.__code__, function.__globals__
         asked = _names(code)
         used = {name: names[name] for name in asked if name in names}
-        if not LOOKING_UP.isdisjoint(asked):  # by a name that may be put together: all of its module's functions
-            used |= {name: value for name, value in sorted(names.items()) if _is_defined_there(value, names)}
+        if looked_up.by_name(asked, names):  # which may be put together
+            used |= dict(looked_up.what_it_may_find(names))
         imports = late_imports(code, str(names.get("__package__") or ""))
         parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__, imports)
-        return ["function", self._code(code, above), *(self.of(part, above) for part in parts)]
+        return ["function", self.code(code, above), *(self.of(part, above) for part in parts)]
 
-    def _code(self, code: CodeType, above: Above) -> Any:
-        constants = [self._code(c, above) if isinstance(c, CodeType) else self.of(c, above) for c in code.co_consts]
+    def code(self, code: CodeType, above: Above = ()) -> Any:
+        constants = [self.code(c, above) if isinstance(c, CodeType) else self.of(c, above) for c in code.co_consts]
         names = [*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars]
         form = [code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
         return [code.co_code.hex(), code.co_exceptiontable.hex(), form, constants, names]
@@ -246,7 +238,7 @@ class Description:
         if isinstance(value, PurePath):  # it keeps what it was asked for
             return [type(value).__name__, str(value)]
         if isinstance(value, GeneratorType):
-            return ["generator", self._code(value.gi_code, above), self.of(inspect.getgeneratorlocals(value), above)]
+            return ["generator", self.code(value.gi_code, above), self.of(inspect.getgeneratorlocals(value), above)]
         if isinstance(value, weakref.ref):
             return ["weakref", self.of(value(), above)]
         if isinstance(value, SILENT):
@@ -306,30 +298,6 @@ def _is_known(state: Any, attributes: Mapping[str, Any]) -> bool:
         return False
     named = {name: value for part in parts for name, value in (part or {}).items()}
     return all(name in attributes and attributes[name] is value for name, value in named.items())
-
-
-def array_in_words(value: object) -> list[Any] | None:
-    """A numpy array or torch tensor by its content; None for anything else. Neither library is imported for it."""
-    for module, name in (("torch", "Tensor"), ("numpy", "ndarray"), ("numpy", "generic")):
-        kind = getattr(sys.modules.get(module), name, None)
-        if kind is not None and isinstance(value, kind):
-            array: Any = value
-            dtype = str(array.dtype)
-            if module == "torch" and array.is_nested:
-                return [f"nested {name}", dtype, *(array_in_words(part) for part in array.unbind())]
-            if module == "torch" and array.is_meta:
-                return [f"meta {name}", dtype, list(array.shape)]  # there is nothing in it
-            if module == "torch":
-                dense = array.detach().dequantize() if array.is_quantized else array.detach().to_dense()
-                plain = dense.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-                content = plain.view(sys.modules["torch"].uint8).numpy()  # bfloat16 is unknown to numpy
-                name = f"{name} with a gradient" if array.requires_grad else name
-            elif array.dtype.hasobject:  # its bytes are addresses
-                return [name, dtype, list(array.shape), array.tolist()]
-            else:
-                content = array.tobytes()
-            return [name, dtype, list(array.shape), hashlib.sha256(content).hexdigest()]
-    return None
 
 
 def _named(thing: Any) -> str:

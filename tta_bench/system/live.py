@@ -10,20 +10,19 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from types import FunctionType, GenericAlias, MemberDescriptorType, ModuleType
 from typing import Any
 
-from tta_bench.system.described import PLAIN, WRITTEN_BY_PYTHON, Description
+from tta_bench.system import libraries
+from tta_bench.system.data import PLAIN
+from tta_bench.system.described import WRITTEN_BY_PYTHON, Description
 from tta_bench.system.sources import OURS, source_of
 
-NUMBERS = tuple(
-    f"{OURS}.{room}."
-    for room in (
-        *("datasets", "views", "generated", "pixels", "prompts", "backbones", "features", "interfaces", "functional"),
-        *("methods", "runs.replay", "runs.answers", "metrics"),
-    )
-)
+FEATURES = ("datasets", "views", "generated", "pixels", "prompts", "backbones", "features", "interfaces")
+AFTERWARDS = ("functional", "methods", "runs.replay", "runs.answers", "metrics")
+NUMBERS = tuple(f"{OURS}.{room}." for room in (*FEATURES, *AFTERWARDS))
+NO_FEATURES = tuple(f"{OURS}.{room}." for room in AFTERWARDS)
 SILENT = {"_abc_impl", "__slotnames__", *WRITTEN_BY_PYTHON}  # Python's own, some of them written while it runs
 GONE = "gone"
 CHANGEABLE = (list, dict, set, bytearray)
@@ -32,8 +31,9 @@ _sound: dict[str, tuple[tuple[Any, ...], list[Any]]] = {}  # module -> what it h
 
 
 def replaced() -> dict[str, Any]:
-    """What of our code that makes numbers is something else in this process than its source says, by its place."""
-    found: dict[str, Any] = {}
+    """What of our code that makes numbers is something else in this process than its source says, and what of the
+    libraries is not their own, by its place."""
+    found = libraries.replaced()
     for name in [name for name in sorted(sys.modules) if f"{name}.".startswith(NUMBERS)]:
         held = _held(name)
         inside = [Twice().of(value) for value in held if isinstance(value, CHANGEABLE)]
@@ -47,6 +47,11 @@ def replaced() -> dict[str, Any]:
     return found
 
 
+def making_features(replaced: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what is replaced that which features may come out of. Whoever patches a method need not encode again."""
+    return {place: value for place, value in replaced.items() if not place.startswith(NO_FEATURES)}
+
+
 def _is_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
@@ -55,7 +60,15 @@ def _held(name: str) -> tuple[Any, ...]:
     """What a module and its own classes hold."""
     live = [value for key, value in vars(sys.modules[name]).items() if not key.startswith("__")]
     classes = [value for value in live if isinstance(value, type) and value.__module__ == name]
-    return (*live, *(member for cls in classes for key, member in vars(cls).items() if key not in SILENT))
+    held = [*live, *(member for cls in classes for key, member in vars(cls).items() if key not in SILENT)]
+    functions = [inner for inner in map(inner, held) if isinstance(inner, FunctionType)]
+    return (*held, *(part for function in functions for part in _parts(function)))
+
+
+def _parts(function: FunctionType) -> Iterator[Any]:
+    """What may become something else in the same function."""
+    yield from (function.__code__, function.__defaults__, function.__kwdefaults__)
+    yield from (function.__kwdefaults__ or {}).values()
 
 
 def _unlike_source(name: str) -> Iterator[tuple[str, Any]]:
@@ -89,7 +102,7 @@ def _differing(place: str, live: Any, written: Any, module: str) -> Iterator[tup
         for name in _compared(vars(live), vars(written)):
             member, own = vars(live).get(name, GONE), vars(written).get(name, GONE)
             yield from _differing(f"{place}.{name}", member, own, module)
-    elif not _same(_inner(live), _inner(written), module):
+    elif not _same(inner(live), inner(written), module):
         yield place, live
 
 
@@ -121,7 +134,7 @@ def _words(value: Any) -> Any:
     return _asked[id(value)][1]
 
 
-def _inner(value: Any) -> Any:
+def inner(value: Any) -> Any:
     """The function in a static method, a property or a cache."""
     if isinstance(value, staticmethod | classmethod):
         return value.__func__

@@ -19,15 +19,17 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from tta_bench.system import compiled, distributions
+from tta_bench.system import altered, compiled, distributions
 from tta_bench.system.described import LIBRARIES, described, is_outside, own_packages, package_of
 from tta_bench.system.files import digest
 from tta_bench.system.sources import Source, built_in_source, counts
+from tta_bench.system.stamps import content_or_gone
 
 PACKAGE = Path(__file__).parent.parent
 OURS = [(PACKAGE / room).resolve() for room in (".", "methods", "datasets", "backbones")]  # links in a checkout
 NOTEBOOK = ""  # in place of a plugin's name
 _loaded: dict[str, Source] = {}  # module -> what was executed
+_brought: dict[str, list[str]] = {}  # plugin -> outsiders' modules that its digest knows, its own first
 _hashed: set[str] = set()  # modules that some digest knows
 _kept: dict[str, tuple[str, Source]] = {}  # module -> the plugin that may import it, and what will be executed then
 _folders: dict[str, str] = {}  # what a loose file has put on Python's path -> that file's module
@@ -44,6 +46,7 @@ class FreshLoader(SourceFileLoader):
         file = Path(self.path).resolve()
         source = kept[1] if kept and kept[1].file == file else Source(file, self.get_data(self.path))
         _loaded[fullname] = source
+        altered.forget(fullname)
         code: CodeType = self.source_to_code(source.content, self.path)
         return code
 
@@ -194,11 +197,36 @@ def source_digest(module: str) -> str:
     """Of what was executed for a module: its own bytes, what it brings along or uses of ours, and all that is installed
     with it or that it rests on."""
     if module not in _loaded:  # somebody else has imported it before
+        _remember(module, [module])
         return digest([_live_digest(module), distributions.content(package_of(module))])
     own = digest(_loaded[module].content)
     helpers = dict(sorted(_helpers(module)))
     _hashed.update(helpers, [module])
+    _remember(module, [module, *(name for name in helpers if is_outside(name))])
     return digest([own, helpers]) if helpers else own
+
+
+def _remember(plugin: str, modules: list[str]) -> None:
+    _brought[plugin] = modules
+    for name in modules:
+        altered.remember(name)
+
+
+def altered_since(plugin: str) -> dict[str, Any]:
+    """What of a plugin and its helpers is no longer what was loaded, by its place: in this process, or in a file."""
+    found: dict[str, Any] = {}
+    for name in _brought.get(plugin, ()):
+        altered.remember(name)  # imported only now
+        found |= altered.since_loaded(name)
+        source = _loaded.get(name) if name in sys.modules else None
+        if source is not None and (now := content_or_gone(source.file)) != source.own_digest:
+            found[str(source.file)] = now
+    return found
+
+
+def contents() -> dict[str, str]:
+    """Digests of the files that the modules were read from that were compiled here, or will be."""
+    return {str(source.file): source.own_digest for source in _sources()}
 
 
 def loaded() -> Collection[str]:
@@ -208,7 +236,11 @@ def loaded() -> Collection[str]:
 
 def files() -> set[Path]:
     """What the modules that were compiled here, or will be, were read from."""
-    return {source.file for source in [*_loaded.values(), *(source for _, source in _kept.values())]}
+    return {source.file for source in _sources()}
+
+
+def _sources() -> list[Source]:
+    return [*_loaded.values(), *(source for _, source in _kept.values())]
 
 
 def unhashed(before: Collection[str]) -> list[str]:

@@ -137,6 +137,11 @@ class Source(NamedTuple):
     def read(cls, file: Path) -> Source:
         return cls(file, file_digest(file).encode() if is_compiled(file) else file.read_bytes())
 
+    @property
+    def own_digest(self) -> str:
+        """As `stamps.content` has it of a file."""
+        return self.content.decode() if is_compiled(self.file) else digest(self.content)
+
     def imports(self, module: str) -> set[str]:
         """What it imports as that module; what an extension does can't be seen."""
         if is_compiled(self.file):

@@ -14,6 +14,7 @@ from tta_bench.errors import UsageError
 from tta_bench.system.files import digest, file_digest
 
 CLOCK_TICK = 20_000_000  # ns by which a file system's clock may lag behind
+GONE = "gone"
 Thing = TypeVar("Thing")
 
 
@@ -56,6 +57,13 @@ def content(path: Path) -> str:
     if not path.is_dir():
         return digests[0]
     return digest([[str(file.relative_to(path)), own] for file, own in zip(files, digests, strict=True)])
+
+
+def content_or_gone(file: Path) -> str:
+    try:
+        return content(file)
+    except UsageError:
+        return GONE
 
 
 @lru_cache(maxsize=1024)

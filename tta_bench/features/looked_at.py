@@ -1,0 +1,107 @@
+"""What datasets and backbones of others give, looked at before a run.
+
+Their fingerprints may leave something out, and what they keep in private attributes nobody can tell from a memory that
+fills up. So of a dataset count all ids and a few pictures, and of a backbone its weights and what it makes of a fixed
+picture and text. What can't be looked at is left to the run, which says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tta_bench.interfaces import Backbone, Dataset
+from tta_bench.system.code import DEPTH, Origin
+from tta_bench.system.data import PLAIN
+from tta_bench.system.described import attributes_of
+from tta_bench.system.files import digest
+
+PICTURES = 4
+TEXT = "a photo of a dog."
+STEP = 0.05  # of what is compared of a feature: other hardware rounds otherwise, half precision by some thousandths
+DIRECTIONS = 4  # in which a feature is looked at: the fewer, the less often it lies where rounding decides
+PARTS = 64  # of a tensor that are summed up
+WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def of_dataset(origin: Origin, dataset: Dataset) -> Origin:
+    return origin if origin.built_in else origin.with_more([_ids(dataset), _pictures(dataset)])
+
+
+def of_backbone(origin: Origin, backbone: Backbone) -> Origin:
+    if origin.built_in:
+        return origin
+    answers = _answers(backbone)  # first: it may load a part of itself when it is asked
+    return origin.with_more([answers, _weights(backbone)])
+
+
+def _ids(dataset: Dataset) -> str:
+    try:
+        return digest([str(dataset[i].id) for i in range(len(dataset))])
+    except Exception as error:  # of somebody else's code
+        return type(error).__name__
+
+
+def _pictures(dataset: Dataset) -> list[str]:
+    count = len(dataset)
+    return [_picture(dataset, i) for i in sorted({count * k // PICTURES for k in range(PICTURES)}) if i < count]
+
+
+def _picture(dataset: Dataset, index: int) -> str:
+    """One that can't be decoded is named by the run, if it comes to it."""
+    try:
+        image = dataset[index].image
+        return digest(f"{image.mode} {image.size} {image.getpalette()} ".encode() + image.tobytes())
+    except Exception as error:
+        return type(error).__name__
+
+
+def probe(backbone: Backbone) -> Tensor:
+    """What it makes of a fixed picture and text: [2, D]."""
+    size = backbone.preprocess.size
+    picture = torch.linspace(0, 1, 3 * size * size).square_().view(1, 3, size, size)
+    return torch.cat([backbone.encode_images(picture), backbone.encode_texts([TEXT])]).cpu()
+
+
+@torch.no_grad()
+def _answers(backbone: Backbone) -> list[int] | str:
+    try:
+        features = probe(backbone).double()  # [2, D]
+        positions, numbers = torch.arange(features.shape[1]), torch.arange(1, DIRECTIONS + 1)
+        directions = torch.cos(torch.outer(positions, numbers).double())  # [D, DIRECTIONS]
+        return [round(value / STEP) for value in (features @ directions).flatten().tolist()]
+    except Exception as error:
+        return type(error).__name__
+
+
+def _weights(backbone: Backbone) -> list[Any]:
+    """Exact, on every machine: bits are summed up as whole numbers, in any order."""
+    return [
+        [name, str(tensor.dtype), list(tensor.shape), _sums(tensor)]
+        for module in _modules(backbone, DEPTH)
+        for name, tensor in module.state_dict().items()
+        if isinstance(tensor, Tensor)
+    ]
+
+
+def _modules(thing: object, depth: int) -> Iterator[torch.nn.Module]:
+    if isinstance(thing, torch.nn.Module):
+        yield thing
+    elif depth and type(thing) not in PLAIN and not isinstance(thing, type):
+        for _, value in sorted(attributes_of(thing), key=lambda named: str(named[0])):
+            yield from _modules(value, depth - 1)
+
+
+def _sums(tensor: Tensor) -> list[int]:
+    """Of parts, so that an order counts as well."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+        return []
+    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    flat = plain.detach().contiguous().flatten()
+    numbers = flat.view(WHOLE[flat.element_size()])
+    even = len(numbers) // PARTS * PARTS
+    parts = numbers[:even].view(PARTS, -1).sum(1, dtype=torch.int64).tolist()
+    return [*parts, *numbers[even:].tolist()]
