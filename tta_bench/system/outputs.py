@@ -14,7 +14,7 @@ def refuse_others(output: Path, kind: str, is_one: Callable[[Path], bool]) -> No
     """A file of another kind may be all that somebody has of it: a corpus' captions, a dataset's labels, a photo."""
     empty = output.is_file() and output.stat().st_size == 0  # as mktemp leaves it
     if output.exists() and not empty and not (output.is_file() and is_one(output)):
-        raise UsageError(f"{output} is there and is no {kind}: delete it first, or name another file")
+        raise UsageError(f"{output} is there and is no {kind}, and is not written over: name another file")
 
 
 def refuse_inputs(output: Path, inputs: Iterable[Path]) -> None:
