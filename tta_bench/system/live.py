@@ -25,6 +25,12 @@ NUMBERS = tuple(f"{OURS}.{room}." for room in (*FEATURES, *AFTERWARDS))
 NO_FEATURES = tuple(f"{OURS}.{room}." for room in AFTERWARDS)
 SILENT = {"_abc_impl", "__slotnames__", *WRITTEN_BY_PYTHON}  # Python's own, some of them written while it runs
 GONE = "gone"
+HOLDING: dict[type, str] = {
+    **dict.fromkeys((staticmethod, classmethod), "__func__"),
+    property: "fget",
+    functools.cached_property: "func",
+    functools._lru_cache_wrapper: "__wrapped__",
+}
 CHANGEABLE = (list, dict, set, bytearray)
 _asked: dict[int, tuple[Any, Any]] = {}
 _sound: dict[str, tuple[tuple[Any, ...], list[Any]]] = {}  # module -> what it held when all of it was as written
@@ -34,7 +40,8 @@ def replaced() -> dict[str, Any]:
     """What of our code that makes numbers is something else in this process than its source says, and what of the
     libraries is not their own, by its place."""
     found = libraries.replaced()
-    for name in [name for name in sorted(sys.modules) if f"{name}.".startswith(NUMBERS)]:
+    ours = [name for name in tuple(sys.modules) if name.startswith(OURS)]  # one in twenty
+    for name in sorted(name for name in ours if f"{name}.".startswith(NUMBERS)):
         held = _held(name)
         inside = [Twice().of(value) for value in held if isinstance(value, CHANGEABLE)]
         before = _sound.get(name)
@@ -61,14 +68,12 @@ def _held(name: str) -> tuple[Any, ...]:
     live = [value for key, value in vars(sys.modules[name]).items() if not key.startswith("__")]
     classes = [value for value in live if isinstance(value, type) and value.__module__ == name]
     held = [*live, *(member for cls in classes for key, member in vars(cls).items() if key not in SILENT)]
-    functions = [inner for inner in map(inner, held) if isinstance(inner, FunctionType)]
-    return (*held, *(part for function in functions for part in _parts(function)))
-
-
-def _parts(function: FunctionType) -> Iterator[Any]:
-    """What may become something else in the same function."""
-    yield from (function.__code__, function.__defaults__, function.__kwdefaults__)
-    yield from (function.__kwdefaults__ or {}).values()
+    for value in tuple(held):
+        function = inner(value)
+        if type(function) is FunctionType:  # which may become something else in itself
+            held += (function.__code__, function.__defaults__, function.__kwdefaults__)
+            held += (function.__kwdefaults__ or {}).values()
+    return tuple(held)
 
 
 def _unlike_source(name: str) -> Iterator[tuple[str, Any]]:
@@ -136,10 +141,5 @@ def _words(value: Any) -> Any:
 
 def inner(value: Any) -> Any:
     """The function in a static method, a property or a cache."""
-    if isinstance(value, staticmethod | classmethod):
-        return value.__func__
-    if isinstance(value, property):
-        return value.fget
-    if isinstance(value, functools.cached_property):
-        return value.func
-    return value.__wrapped__ if isinstance(value, functools._lru_cache_wrapper) else value
+    holding = HOLDING.get(type(value))
+    return getattr(value, holding) if holding else value
