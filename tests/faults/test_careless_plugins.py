@@ -270,3 +270,35 @@ def test_a_dataset_that_loads_no_picture_is_named(given: Any, toy_bench: Bench) 
     wanted = rf"dataset 'toy', image toy-\d+: load\(\) must give a PIL image, not .*{type(given).__name__}"
     with pytest.raises(PluginError, match=wanted):
         toy_bench.run(RunSpec("clip", Arrays("default"), "toyclip"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Painted(Plain):
+    """Blackens what it is given."""
+
+    @property
+    def name(self) -> str:
+        return f"painted{self.n}"
+
+    def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> torch.Tensor:
+        image.paste((0, 0, 0), (0, 0, *image.size))
+        return super().render(image, image_id, seed, preprocess)
+
+
+class Kept(Toy):
+    """Has its pictures in memory, and hands them out."""
+
+    def __init__(self) -> None:
+        super().__init__("default")
+        self.pictures = [super(Kept, self).__getitem__(i).load() for i in range(len(self))]
+
+    def __getitem__(self, i: int) -> Sample:
+        sample = super().__getitem__(i)
+        return Sample(sample.id, lambda: self.pictures[i], sample.labels)
+
+
+def test_a_recipe_that_paints_on_its_picture_changes_no_other_view(toy_bench: Bench) -> None:
+    dataset = Kept()
+    before = dataset[0].load().tobytes()
+    toy_bench.run(RunSpec("regions", dataset, "toyclip", recipes={"regions": Painted(2)}))
+    assert dataset[0].load().tobytes() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import decimal
 import enum
 import fractions
@@ -17,7 +18,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 import weakref
+from abc import ABCMeta
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,8 +31,9 @@ import pytest
 import torch
 from torch.optim.swa_utils import get_ema_avg_fn
 
+from tta_bench.interfaces import Method
 from tta_bench.methods.tda import TDA
-from tta_bench.system.code import told
+from tta_bench.system.code import origin_of, told
 from tta_bench.system.described import described
 from tta_bench.views import AugMix
 
@@ -337,3 +341,42 @@ def test_what_a_notebook_keeps_for_itself_makes_no_difference() -> None:
     assert described(others) == described(chosen(2, "[m for m in kind.modules()]"))  # torch has some as well
     names["BETA"] = 1
     assert described(step) != before
+
+
+class Settings:
+    def __init__(self) -> None:
+        self.width = 2.0
+
+
+def test_looking_into_an_object_does_not_change_its_class() -> None:
+    """Copying writes a note into the class, so that the second of three seeds was another configuration."""
+    before = described(Settings)
+    described(Settings())
+    assert "__slotnames__" in vars(Settings)
+    assert described(Settings) == before
+
+
+@pytest.mark.parametrize("make", [type, dataclasses.make_dataclass, types.new_class])
+def test_classes_made_by_a_call_are_told_apart(make: Any) -> None:
+    """They say that they are of `abc`."""
+
+    def variant(weight: float) -> Any:
+        members = {"name": "q", "start": lambda self, task: None, "step": lambda self, x: x.image * weight}
+        if make is type:
+            return ABCMeta("Q", (Method,), members)
+        if make is types.new_class:
+            return types.new_class("Q", (Method,), {}, lambda namespace: namespace.update(members))
+        return dataclasses.make_dataclass("Q", [("a", float, 1.0)], bases=(Method,), namespace=members)
+
+    assert described(variant(0.0)) == described(variant(0.0))
+    assert described(variant(0.0)) != described(variant(50.0))
+    assert not origin_of(variant(0.0)()).built_in
+
+
+def test_a_script_that_a_tool_runs_is_no_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `python -m cProfile script.py` does it: what has the name of its module is the tool."""
+    monkeypatch.setitem(sys.modules, "__main__", textwrap)
+    made = [{"__name__": "__main__"} for _ in range(2)]
+    for names, weight in zip(made, (1, 2), strict=True):
+        exec(f"def step(self, x):\n    return x.image * {weight}", names)
+    assert described(made[0]["step"]) != described(made[1]["step"])

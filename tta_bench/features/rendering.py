@@ -164,6 +164,8 @@ def _rendered(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, prepr
     if not isinstance(image, Image.Image):
         kind = f"{type(image).__module__}.{type(image).__name__}".removeprefix("builtins.")
         raise PluginError(f"dataset '{dataset.name}', image {sample.id}: load() must give a PIL image, not {kind}")
+    if not type(recipe).__module__.startswith("tta_bench."):
+        image = image.copy()  # a recipe may paint on it, and a dataset may keep it
     views = recipe.render(image, sample.id, seed, preprocess)
     wanted = (recipe.count, 3, preprocess.size, preprocess.size)
     if not isinstance(views, Tensor) or views.shape != wanted:

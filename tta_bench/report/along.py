@@ -89,8 +89,9 @@ def reported(runs: Sequence[RunRecord]) -> pd.DataFrame:
     for run in runs:
         columns = run.diagnostics()
         if columns:
-            of_run = dict(zip(OF_RUN, _named(run), strict=True))
-            parts.append(pd.DataFrame({**of_run, "position": range(run.n), "id": run.ids(), **columns}))
+            own = {**dict(zip(OF_RUN, _named(run), strict=True)), "position": range(run.n), "id": run.ids()}
+            told = {f"reported {name}" if name in own else name: values for name, values in columns.items()}
+            parts.append(pd.DataFrame({**own, **told}))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*OF_RUN, "position", "id"])
 
 

@@ -30,6 +30,7 @@ from tta_bench.runs import global_rngs
 from tta_bench.system import loading
 from tta_bench.system.data import PLAIN, array_in_words
 from tta_bench.system.described import (
+    MAIN,
     WRITTEN_BY_PYTHON,
     Above,
     Description,
@@ -41,7 +42,6 @@ from tta_bench.system.described import (
 from tta_bench.system.files import digest
 
 RUNNERS = ("tta_bench.runs.", "tta_bench.features.")  # what a method is handed leads there, and it is not the method's
-MAIN = ("__main__", "__mp_main__")
 DATA = (*PLAIN, list, dict, set, Tensor, np.ndarray)
 MEMORY = "memory that is shared"
 # What may differ between two processes if neither changed it: the time of an import, a path, and code that uses it.

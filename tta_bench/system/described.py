@@ -51,12 +51,15 @@ SILENT = (io.IOBase, logging.Logger, logging.Handler, *LOCKS)
 # What Python writes into every class, and a dataclass into its own: it says nothing that another member does not say.
 WRITTEN_BY_PYTHON = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"}
 WRITTEN_BY_PYTHON |= {"__abstractmethods__", "__orig_bases__", "__parameters__", "__firstlineno__"}
-WRITTEN_BY_PYTHON |= {"__static_attributes__", "__dataclass_fields__", "__dataclass_params__"}
+WRITTEN_BY_PYTHON |= {"__static_attributes__", "__dataclass_fields__", "__dataclass_params__", "__slotnames__"}
 # Of C, and yet their attributes are all that there is to them, or nothing tells more.
 ALL_TOLD = (
     *(types.FrameType, types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
     *(MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
 )
+# A class that is made by a call passes as theirs.
+MAKERS = ("abc", "builtins", "collections", "dataclasses", "enum", "types", "typing")
+MAIN = ("__main__", "__mp_main__")
 MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: by a class statement, mostly
 Above = tuple[int, ...]
 
@@ -85,9 +88,12 @@ def forget_caches(value: object, own: Collection[str]) -> None:
 
 
 def is_outside(module: object) -> bool:
-    """Whether a module is its user's own: neither ours nor a library's. A notebook's has no file."""
+    """Whether a module is its user's own: neither ours nor a library's. A notebook's has no file, and a script's may
+    pass as that of the tool that runs it (`python -m cProfile script.py`)."""
     if not isinstance(module, str) or module.partition(".")[0] in ("tta_bench", "builtins"):
         return False
+    if module in MAIN:
+        return True
     file = getattr(sys.modules.get(module), "__file__", None)
     return module not in sys.builtin_module_names and (file is None or not str(file).startswith(BELOW_LIBRARIES))
 
@@ -99,13 +105,13 @@ def home_of(function: FunctionType) -> str:
 
 def is_another(cls: type) -> bool:
     """Whether a class that says it is a library's or ours is not what has that name there: it was made elsewhere, and
-    `functools.update_wrapper`, `exec` or `dataclasses.make_dataclass` has given it that name."""
+    `functools.update_wrapper`, `exec`, `type` or `dataclasses.make_dataclass` has given it that name."""
     if not cls.__flags__ & MADE_BY_PYTHON or _is_of_c(cls):
         return False
     found: Any = sys.modules.get(cls.__module__)
     for name in cls.__qualname__.split("."):
         found = getattr(found, name, None)
-    return found is not cls if cls.__module__ in ("builtins", "types") else found is not None and found is not cls
+    return found is not cls if cls.__module__ in MAKERS else found is not None and found is not cls
 
 
 class Description:
