@@ -98,6 +98,10 @@ def test_what_can_not_be(toys: tta_bench.Bench) -> None:
         tta_bench.run(Scaled(), "toy", settings={"factor": 2.0})
     with pytest.raises(UsageError, match="don't name others beside it"):
         tta_bench.run("clip", "toy", pack="some.safetensors")
+    nameless = Scaled()
+    nameless.name = ""  # type: ignore[misc]
+    with pytest.raises(UsageError, match="a method without a name can't stand in tables"):
+        tta_bench.run(nameless, "toy")
     with pytest.raises(UsageError, match="no such folder"):
         tta_bench.load_results("/nowhere/at/all")
     toys.runs.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import Invoke
+from tests.page_fixtures import save_run
 from tta_bench.backbones._weight_files import Weights, read_weights
 from tta_bench.backbones.tiny import WEIGHTS, Tiny
 from tta_bench.datasets._archives import Archive, unpack
@@ -289,3 +291,12 @@ def test_a_damaged_archive_is_not_kept_for_the_next_attempt(case: str, tmp_path:
     assert not file.exists()
     assert not file.with_name(f"{name}.unpacked").exists()
     assert not (tmp_path / "data").exists()
+
+
+def test_results_that_are_a_file_or_one_run_are_named_as_such(tmp_path: Path, invoke: Invoke) -> None:
+    save_run(tmp_path / "runs", "clip")
+    (run,) = (tmp_path / "runs").iterdir()
+    (tmp_path / "file").write_text("")
+    assert "a folder of runs is wanted, not a file" in invoke("leaderboard", "--results", str(tmp_path / "file")).err
+    said = invoke("leaderboard", "--results", str(run)).err
+    assert f"is one run: name the folder that it is in, {tmp_path / 'runs'}" in said

@@ -407,3 +407,19 @@ def test_a_metric_without_statistics_is_refused_with_those_that_have_them(tmp_pa
     saved(tmp_path, "mine", 1.0)
     said = invoke("compare", "--metric", "CF1", "--results", str(tmp_path)).err
     assert "made for mAP, mAP_centered, mAP_softmax" in said
+
+
+def test_columns_over_other_seeds_are_not_counted_as_undecided(tmp_path: Path) -> None:
+    """A baseline needs no seeds, so it is often run with one."""
+    runs = [saved(tmp_path, "clip", 0.5, 0), *(saved(tmp_path, "mine", 4.0, seed) for seed in (0, 1, 2))]
+    runs += [saved(tmp_path, "clip", 0.5, 0, protocol="other"), saved(tmp_path, "mine", 4.0, 0, protocol="other")]
+    said = with_statistics(runs).sentence
+    assert "1 of 1 significantly (1 over other seeds or orders)" in said
+    assert "clip in 1 of 1 (1 over other seeds or orders)" in said
+
+
+def test_a_baseline_may_be_beaten_by_another_than_the_best(tmp_path: Path) -> None:
+    runs = [saved(tmp_path, name, 0.5, 0, protocol=data) for name in ("clip",) for data in ("toy", "other")]
+    runs += [saved(tmp_path, "good", 4.0, 0, protocol=data) for data in ("toy", "other")]
+    runs += [saved(tmp_path, "best", 4.5, seed, protocol=data) for seed in (0, 1) for data in ("toy", "other")]
+    assert "clip in 2 of 2" in with_statistics(runs).sentence

@@ -11,6 +11,7 @@ from PIL import Image
 
 from tests.conftest import TOY, Invoke
 from tests.e2e.test_errors import complaint
+from tests.page_fixtures import save_run
 from tests.record_fixtures import record, write
 from tta_bench.errors import StoreError
 from tta_bench.features.pack import Pack
@@ -84,3 +85,16 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=f"can't write .*: it is {kind}"):
             write_atomically(tmp_path / name, b"")
     assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("format_", ["console", "md", "csv", "latex", "json", "html"])
+def test_a_leaderboard_replaces_none_but_its_own_kind(format_: str, tmp_path: Path, invoke: Invoke) -> None:
+    save_run(tmp_path / "runs", "clip")
+    save_run(tmp_path / "runs", "tda")
+    asked = ("leaderboard", "--format", format_, "--results", str(tmp_path / "runs"), "-o")
+    paper, table = tmp_path / "paper.tex", tmp_path / "table"
+    paper.write_text("all that there is of it")
+    refused = invoke(*asked, str(paper))
+    assert (refused.code, paper.read_text()) == (2, "all that there is of it")
+    assert "is there and is no leaderboard" in refused.err
+    assert [invoke(*asked, str(table)).code for _ in range(2)] == [0, 0]

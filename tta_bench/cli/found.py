@@ -46,6 +46,10 @@ def trained_runs(results: Path | None, untrained_too: bool) -> list[RunRecord]:
 
 def no_runs(results: Path | None) -> UsageError:
     """Says where there are some: a folder of results has them one level further down."""
+    if results is not None and results.is_file():
+        return UsageError(f"--results {results}: a folder of runs is wanted, not a file")
+    if results is not None and (results / "run.json").is_file():
+        return UsageError(f"--results {results} is one run: name the folder that it is in, {results.absolute().parent}")
     below = None if results is None else results / "runs"
     if below is not None and any(below.glob("*/run.json")):
         return UsageError(f"no runs in {results}: they are in {below}")

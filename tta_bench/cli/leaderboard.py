@@ -14,7 +14,7 @@ from tta_bench.cli.options import Results, choice, complain, names
 from tta_bench.records import RunRecord
 from tta_bench.system import paths
 from tta_bench.system.files import write_atomically
-from tta_bench.system.outputs import refuse_inputs
+from tta_bench.system.outputs import refuse_inputs, refuse_others
 from tta_bench.system.progress import Terminal
 from tta_bench.system.text import counted, visible
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("console", "md", "csv", "latex", "json", "html")
 FILE_WIDTH = 100  # of the console's tables in a file
+# By which a file is known as one: tables for readers, csv, json, and the page.
+MARKS = (" per cell.", "method,dataset,backbone,prompt,seed,order,n,mAP", '"mAP_centered":', 'id="data"')
 Several = Annotated[list[str] | None, typer.Option(help="Only these; repeat it, or put commas.")]
 
 
@@ -88,6 +90,7 @@ def leaderboard(
     loaded = _loaded(results)
     if output is not None:
         refuse_inputs(output, [run.folder for run in loaded if run.folder is not None])
+        refuse_others(output, "leaderboard", _is_board)
     runs, family, edited = Selection(asked, latest, all_).of(_trained(loaded, random_weights))
     if edited:
         complain(f"{counted(edited, 'run')} by code that was edited since left out (--all)")
@@ -103,6 +106,11 @@ def leaderboard(
         _print(board, format_)
     else:
         write_atomically(output, board.text(format_, FILE_WIDTH).encode(errors="backslashreplace"))
+
+
+def _is_board(file: Path) -> bool:
+    text = " ".join(file.read_text(errors="replace").split())
+    return any(mark in text for mark in MARKS)
 
 
 def show_board(runs: list[RunRecord]) -> None:

@@ -189,7 +189,8 @@ def statistics(board: Board) -> list[str]:
     if without:
         said.append(f"No statistics for {', '.join(without)}: they are made for {', '.join(SPACES)}.")
     everyone = {config for standings in board.standings.values() for config in standings.intervals}
-    lacking = [row.name for row in board.rows if row.config not in everyone]
+    defined = {row for row, _, kind in board.cells if kind in SCORES.values()}
+    lacking = [row.name for row in board.rows if row.config not in everyone and row in defined]
     if lacking:
         said.append(f"Ranks, p and intervals leave out {', '.join(lacking)}, whose scores are not at hand.")
     hidden = len(everyone - {row.config for row in board.rows})
@@ -204,7 +205,7 @@ def statistics(board: Board) -> list[str]:
     named = [row.name for row in board.rows if row.config in facing and row.name != board.baseline]
     if named:
         said.append(f"Δ {board.baseline} is the gain over {' or '.join(named)}.")
-    lonely = not any(s.deltas for s in board.standings.values()) and board.baseline
+    lonely = defined and not any(s.deltas for s in board.standings.values()) and board.baseline
     if lonely and any(row.method not in BASELINES for row in board.rows):
         said.append(f"No differences: no run of {board.baseline} with the same images, seeds and order.")
     return said

@@ -101,7 +101,7 @@ def _leaders(board: Board, columns: list[Column], heading: str) -> str:
     """Who leads in how many columns, and by how much."""
     wins: dict[Row, int] = {}
     gaps: list[float] = []
-    significant = equal = 0
+    significant = equal = unequal = 0
     for column in columns:
         ranked = _ranked(board, column, heading)
         if len(ranked) > 1:
@@ -113,7 +113,9 @@ def _leaders(board: Board, columns: list[Column], heading: str) -> str:
                 equal += 1
                 continue
             wins[leader] = wins.get(leader, 0) + 1
-            significant += apart is True and standings.on_equal_terms(second.config, leader.config)
+            on_equal_terms = apart is None or standings.on_equal_terms(second.config, leader.config)
+            unequal += not on_equal_terms  # the gap is between these means, and p is not
+            significant += apart is True and on_equal_terms
     if not gaps:
         return ""
     if not wins:
@@ -122,27 +124,32 @@ def _leaders(board: Board, columns: list[Column], heading: str) -> str:
     who = ", ".join(f"{_named(board, row)} in {count}" for row, count in most_first)
     who += f", nobody in {equal}" if equal else ""
     by = f"{min(gaps):.2f}" if len(gaps) == 1 else f"{min(gaps):.2f} to {max(gaps):.2f}"
-    said = f", {significant} of {len(gaps)} significantly" if board.tested else ""
+    said = f", {significant} of {len(gaps) - unequal} significantly{_beside(unequal)}" if board.tested else ""
     return f"{heading} is led by {who} of {counted(len(gaps), 'column')}, by {by}{said}"
+
+
+def _beside(unequal: int) -> str:
+    return f" ({unequal} over other seeds or orders)" if unequal else ""
 
 
 def _beaten_in(board: Board, columns: list[Column], heading: str) -> str:
     """In how many columns some method is significantly above each method that adapts nothing, or just above it."""
     said = []
     for baseline in BASELINES:
-        beaten = compared = 0
+        beaten = compared = unequal = 0
         for column in columns:
             ranked = _ranked(board, column, heading)
             own = [(mean, row) for mean, row in ranked if row.method == baseline]
             adapted = [(mean, row) for mean, row in ranked if row.method not in BASELINES]
             if own and adapted:
-                (value, row), (best, leader) = own[0], adapted[0]
-                standings = board.standings.get((column, heading), NONE)
-                sure = standings.told_apart(row.config, leader.config) is True
-                sure = sure and standings.on_equal_terms(row.config, leader.config)  # or p is not of these means
-                compared += 1
-                beaten += best > value and (sure or not board.tested)
-        if compared:
-            said.append(f"{baseline} in {beaten} of {compared}")
+                (value, row), standings = own[0], board.standings.get((column, heading), NONE)
+                fair = [(mean, other) for mean, other in adapted if standings.on_equal_terms(row.config, other.config)]
+                above = [other for mean, other in fair if mean > value]
+                sure = any(standings.told_apart(row.config, other.config) is True for other in above)
+                compared += bool(fair)
+                unequal += not fair  # p would not be of these means
+                beaten += sure if board.tested else bool(above)
+        if compared or unequal:
+            said.append(f"{baseline} in {beaten} of {compared}{_beside(unequal)}")
     how = "significantly " if board.tested else ""
     return f"training-free baselines {how}beaten in {heading}: {', '.join(said)}" if said else ""

@@ -34,7 +34,10 @@ def unusable_results(scores: object, outputs: Tensor) -> str:
         return _not_plain(scores, wanted)
     if scores.shape != (outputs.shape[0], outputs.shape[2]):
         return f"{wanted}, not {tuple(scores.shape)}"
-    return _lost_in_float32(scores, scores.detach().float())
+    as_recorded = scores.detach().float()
+    if not as_recorded.isfinite().all():
+        return "what finish returns is not finite"
+    return _lost_in_float32(scores, as_recorded)
 
 
 def reported(method: Method) -> dict[str, float]:

@@ -71,6 +71,8 @@ class RunSpec(RunOptions):
             if odd or not isinstance(getattr(thing, "name", thing), str):
                 hint = f"{thing.__name__}()" if isinstance(thing, type) else f"not {thing!r}"
                 raise UsageError(f"a {role} is a name or an instance: {hint}")
+            if not isinstance(thing, str) and not thing.name:
+                raise UsageError(f"a {role} without a name can't stand in tables: give it a `name`")
         if not isinstance(self.prompt, str) or not isinstance(self.settings, Mapping):
             raise UsageError("prompt is a text, and settings are a mapping from hyper-parameters to values")
         if self.pack is not None and (self.weights or self.random_weights or self.precision != "fp32"):

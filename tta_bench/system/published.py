@@ -81,7 +81,9 @@ def parsed(text: str, name: str) -> tuple[PublishedCell, ...]:
                 raise ValueError
             found.append(PublishedCell(value=value, **texts))
         except (TypeError, ValueError):
-            raise BadData(f"{name}, line {lines.line_num}: not the seven fields of a published number") from None
+            raise BadData(
+                f"{name}, line {lines.line_num}: not the seven fields of a published number, or its value is none"
+            ) from None
     return tuple(found)
 
 
