@@ -156,7 +156,7 @@ def read_flags(folder: Path, split_list: Path, ids: Sequence[str]) -> tuple[Labe
     if annotations.is_dir():
         read = {image_id: _read_annotation(annotations / f"{image_id}.xml") for image_id in ids}
         flags = np.stack([read[image_id].flags for image_id in ids])
-        odd = [*_without_objects(flags, annotations, ids), *_misnamed(annotations, read)]
+        odd = [*_without_objects(flags, annotations, ids), *_misnamed(annotations, read), *_unmarked(annotations, read)]
         return flags, sources, [*_not_used(class_files, missing), *odd]
     raise BadData(f"{folder}: no labels: neither {missing} nor {annotations} is there")
 
@@ -181,6 +181,7 @@ class Annotation(NamedTuple):
 
     flags: Labels  # [20], from its objects
     filename: str  # the image that it says it is of, if it says so
+    unmarked: int = 0  # objects that don't say whether they are difficult
 
 
 def _read_annotation(file: Path) -> Annotation:
@@ -204,7 +205,8 @@ def _read_annotation(file: Path) -> Annotation:
         if difficult not in ("0", "1"):
             raise BadData(f"{file}: difficult is '{difficult[:80]}'; expected 0 or 1")
         flags[PLACE[name]] = max(flags[PLACE[name]], DIFFICULT if difficult == "1" else PRESENT)
-    return Annotation(flags, (root.findtext("filename") or "").strip())
+    unmarked = sum(item.find("difficult") is None for item in root.findall("object"))
+    return Annotation(flags, (root.findtext("filename") or "").strip(), unmarked)
 
 
 def _children(file: Path, element: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
@@ -245,6 +247,13 @@ def _disagreement(flags: Labels, annotations: Path, ids: Sequence[str], read: Ma
         f"{annotations.parent.name}: {counted(len(differing), 'image')} labelled differently in Annotations and in "
         f"ImageSets/Main, the first is {differing[0]}; ImageSets/Main is used"
     ]
+
+
+def _unmarked(annotations: Path, read: Mapping[str, Annotation]) -> list[str]:
+    """Labelling tools leave the mark out, and a variant that ignores difficult objects then counts them."""
+    unmarked = sum(annotation.unmarked for annotation in read.values())
+    said = f"{annotations}: {counted(unmarked, 'object')} without <difficult>, taken as not difficult"
+    return [said] if unmarked else []
 
 
 def _misnamed(annotations: Path, read: Mapping[str, Annotation]) -> list[str]:

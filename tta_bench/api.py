@@ -154,10 +154,14 @@ def load_results(folder: Path | str | None = None) -> Results:
     """
     from tta_bench.system import paths
 
+    if folder == "":
+        raise UsageError("an empty path is not the working folder: write load_results('.')")
     root = paths.runs() if folder is None else paths.absolute(folder)
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder")
     found, problems = records.load_all(root)
+    if (root / "run.json").is_file():
+        raise UsageError(f"{root} is one run: name the folder that it is in, load_results({str(root.parent)!r})")
     if not found and not problems and (root / "runs").is_dir():
         raise UsageError(f"{root}: no runs in it, but it has a folder of them: load_results({str(root / 'runs')!r})")
     return Results(found, problems=problems)

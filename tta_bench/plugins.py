@@ -230,7 +230,10 @@ class Registry:
         for implementation in hook.get_hookimpls():
             if implementation.plugin is module:
                 try:
-                    offers += implementation.function()
+                    offered = implementation.function()
+                    if not isinstance(offered, list | tuple):
+                        raise TypeError(f"it must return a list of classes, not {type(offered).__name__}")
+                    offers += offered
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:

@@ -105,6 +105,10 @@ def test_what_can_not_be(toys: tta_bench.Bench) -> None:
     with pytest.raises(UsageError, match="no such folder"):
         tta_bench.load_results("/nowhere/at/all")
     toys.runs.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(UsageError, match="an empty path is not the working folder"):
+        tta_bench.load_results("")
+    with pytest.raises(UsageError, match="a recipe's name is wanted"):
+        tta_bench.run("regions", "toy", "toyclip", recipes={"regions": 4}, bench=toys)  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="it has a folder of them: load_results"):
         tta_bench.load_results(toys.home)
 

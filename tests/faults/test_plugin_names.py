@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from tests.conftest import TOY, Invoke
 from tests.e2e.test_grid import METHOD
 from tests.record_fixtures import record
 from tta_bench import records
-from tta_bench.errors import UsageError
+from tta_bench.errors import PluginError, UsageError
+from tta_bench.interfaces import Observation
+from tta_bench.methods.clip import CLIP
+from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results
+from tta_bench.runs.bench import Bench, RunSpec
 from tta_bench.runs.grid import _refuse_strangers
 from tta_bench.runs.hyperparameters import Offer, settings_for
 
@@ -163,3 +169,25 @@ def test_no_name_is_a_formula(begins: str) -> None:
     assert {row[column] for column in ("method", "dataset", "backbone", "prompt")} == {f"'{name}"}
     assert not [cell for cell in (*heads, *cells) if cell.startswith(("=", "+", "@"))]
     assert (row["seed"], row["mAP"], row[f"'{name}"]) == ("-3", "50.0", "1.5")  # a negative number is a number
+
+
+def test_a_report_keeps_its_digits(toy_bench: Bench) -> None:
+    @dataclass
+    class Clock(CLIP):
+        name = "clock"
+
+        def step(self, x: Observation) -> Tensor:
+            self.report({"time": 1763489000.0 + x.index})
+            return super().step(x)
+
+    run = toy_bench.run(RunSpec(Clock(), "toy", "toyclip", order="sequential", limit=5)).record
+    assert run.diagnostics()["time"].tolist() == [1763489000.0 + i for i in range(5)]
+
+
+@pytest.mark.parametrize("returned", ["", "return Mine", "return None"])
+def test_a_hook_that_returns_no_list_says_so(returned: str, tmp_path: Path) -> None:
+    file = tmp_path / "odd.py"
+    hook = f"@hookimpl\ndef ttabench_methods():\n    {returned or 'pass'}\n"
+    file.write_text(f"from tta_bench import hookimpl\nMine = int\n{hook}")
+    with pytest.raises(PluginError, match="it must return a list of classes, not"):
+        Registry([file])

@@ -302,3 +302,12 @@ def test_indexing(root: Path) -> None:
         dataset[0].labels[0] = 1
     copy = pickle.loads(pickle.dumps(dataset))  # as worker processes get it
     assert copy[1].image.size == dataset[1].image.size
+
+
+def test_objects_that_do_not_say_whether_they_are_difficult_are_counted(root: Path) -> None:
+    for file in (root / "VOCdevkit/VOC2007/ImageSets/Main").glob("*_test.txt"):
+        file.unlink()
+    assert not [warning for warning in VOC2007Test.open(root).warnings if "<difficult>" in warning]
+    annotation = root / "VOCdevkit/VOC2007/Annotations/000001.xml"
+    annotation.write_text(annotation.read_text().replace("<difficult>0</difficult>", ""))
+    assert "2 objects without <difficult>, taken as not difficult" in VOC2007Test.open(root).warnings[-1]

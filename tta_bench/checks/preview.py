@@ -14,6 +14,7 @@ from tta_bench.features.orders import stream_order
 from tta_bench.interfaces import Dataset, Preprocess, Sample, ViewRecipe
 from tta_bench.pixels.resize import to_floats
 from tta_bench.system.files import disk_errors
+from tta_bench.system.outputs import refuse_others
 
 GAP = 4
 PAPER = (250, 250, 250)
@@ -73,6 +74,7 @@ def _to_image(pixels: Tensor) -> Image.Image:
 
 
 def _save(sheet: Image.Image, file: Path) -> Path:
+    refuse_others(file, "PNG", lambda there: there.read_bytes().startswith(b"\x89PNG"))
     with disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         sheet.save(file)

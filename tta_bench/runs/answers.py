@@ -10,7 +10,7 @@ from tta_bench.errors import PluginError
 from tta_bench.interfaces import Method
 
 RESERVED = "__metadata__"  # of the file format in which reports are kept
-LARGEST = float(np.finfo(np.float32).max)  # of whole numbers in a report, which is kept as float32
+LARGEST = float(np.finfo(np.float64).max)  # of whole numbers in a report, which is kept as float64
 FINEST = 1e-4  # of the spread of scores; float32 keeps logits to a millionth of it
 
 

@@ -292,4 +292,4 @@ def _running_map(outputs: Tensor, stream: Stream, ties: metrics.Ties) -> float:
 
 
 def columns(diagnostics: dict[str, list[float]]) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: np.asarray(values, dtype=np.float32) for name, values in diagnostics.items()}
+    return {name: np.asarray(values, dtype=np.float64) for name, values in diagnostics.items()}

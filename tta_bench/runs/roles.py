@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tta_bench.errors import PluginError, UnknownName
+from tta_bench.errors import PluginError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Method, ViewRecipe
@@ -24,6 +24,8 @@ def recipes_of(method: Method, spec: RunSpec) -> dict[str, ViewRecipe]:
         if role not in recipes:
             hint = f"It has: {', '.join(recipes) or 'none'}."
             raise UnknownName(f"view role of {method.name}", role, recipes, hint)
+        if not isinstance(recipe, str) and not hasattr(recipe, "render"):
+            raise UsageError(f"recipe {role}={recipe!r}: a recipe's name is wanted, such as plain63, or a ViewRecipe")
         recipes[role] = parse_recipe(recipe) if isinstance(recipe, str) else recipe
     return recipes
 
