@@ -104,10 +104,11 @@ def read_instances(file: Path) -> tuple[list[str], list[str], Labels, int]:
                 raise ValueError(f"iscrowd is {annotation['iscrowd']!r}; expected 0 or 1")
             if not annotation["iscrowd"]:
                 labels[row[annotation["image_id"]], column[annotation["category_id"]]] = 1
-        class_names, files = [category["name"] for category in categories], [image["file_name"] for image in images]
-        if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in (*class_names, *files)):
+        named, files = [category["name"] for category in categories], [image["file_name"] for image in images]
+        if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in (*named, *files)):
             raise ValueError("a name in it is no text")
-        if not all(name.strip() for name in class_names):
+        class_names = [name.strip() for name in named]  # blanks around it would be in every prompt
+        if not all(class_names):
             raise ValueError("a class has no name")
         unsaid = sum(annotation["iscrowd"] is None for annotation in content["annotations"])
         return class_names, files, labels, unsaid

@@ -132,6 +132,14 @@ def test_other_files_backbones_and_authors_are_other_cells(
     assert sorted(names(folder)) == sorted([made.run_id, other.name])
 
 
+def test_two_states_of_a_loose_file_both_stay(made: RunRecord, folder: Path, tmp_path: Path) -> None:
+    """Two people may call theirs mine.py, and nothing tells them from one who has edited his."""
+    provenance = {**made.provenance, "code": {**made.provenance["code"], "method": "mine.py"}}
+    runs = [altered(made, tmp_path, {"source": text * 64}, provenance=provenance) for text in "12"]
+    kept = Committed(folder / "runs")
+    assert [kept.add(checked(run)).lines for run in runs] == [[run.name] for run in runs]
+
+
 def test_a_file_that_was_moved_and_a_package_of_another_version_are_the_same_cell(
     made: RunRecord, folder: Path, tmp_path: Path
 ) -> None:

@@ -114,7 +114,7 @@ def test_no_average_over_other_weights_or_prompt_files_of_one_name() -> None:
     assert "average" not in [column.name for column in other.columns]
     said = " ".join(other.notes)
     assert "No average: backbone or prompt file are not the same in all columns." in said
-    assert "though their names are (a " in said
+    assert "though their names are (a; b)." in said
     packs = board_of([under("a", "a", 60.0), under("b", "b", 40.0)])  # which don't tell their backbone apart
     assert "average" in [column.name for column in packs.columns]
     assert "a, b don't say which weights they were made with" in " ".join(packs.notes)

@@ -10,6 +10,10 @@ import pytest
 from tests.conftest import Invoke
 from tta_bench import records
 from tta_bench.records import RunRecord
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.executors.shell import command
+from tta_bench.runs.executors.work import Workplace
+from tta_bench.runs.spec import RunSpec
 
 SUITE = """methods: [clip, tda]
 packs: [PACK]
@@ -38,6 +42,16 @@ def run_lines(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, text: str) -> Non
                 own.setenv(*words.pop(0).split("=", 1))
             done = invoke(*words[1:])
             assert done.code == 0, done.err
+
+
+def test_a_file_in_a_setting_is_found_from_any_folder(
+    toy_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.safetensors").touch()
+    workplace = Workplace.of(toy_bench)
+    for settings, begins in ({"captions": "words.safetensors"}, f"cd {tmp_path} && TTABENCH"), ({"shots": 4}, "TTABENCH"):
+        assert command(RunSpec("mltta", "toy", "toyclip", settings=settings), workplace).startswith(begins)
 
 
 def recorded(home: Path) -> list[RunRecord]:

@@ -67,7 +67,30 @@ def test_what_was_put_in_the_place_of_ours_goes_to_no_other_process(monkeypatch:
         tta_bench.grid(["tda", "clip"], limit=20, jobs=2)
 
 
+class ByHand(Own):
+    """With an `__init__` of its own, beside a dataclass's."""
+
+    name: ClassVar[str] = "byhand"
+
+    def __init__(self, rate: float = 0.5) -> None:
+        super().__init__()
+        self.rate = rate
+
+
+def test_arguments_of_an_own_init_are_changes(toy_bench: Bench) -> None:
+    usual, tuned = (tta_bench.run(made, "toy", "toyclip", bench=toy_bench) for made in (ByHand(), ByHand(0.7)))
+    assert (usual.tag, dict(usual.changes)) == ("default", {})
+    assert (tuned.tag, dict(tuned.changes)) == ("tuned", {"rate": "0.7"})
+
+
 # ------------------------------------------------------------------------------------------------- tables and names
+
+
+@pytest.mark.parametrize("width", [0, -5])
+def test_a_width_that_holds_nothing_is_refused(width: int) -> None:
+    with pytest.raises(UsageError, match=f"width={width}"):
+        Results([record("clip")]).leaderboard(width=width)
+
 
 
 @pytest.mark.parametrize("several", [pd.Series, np.array, torch.tensor, pd.Index, iter], ids=lambda kind: kind.__name__)

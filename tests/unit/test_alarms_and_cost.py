@@ -55,6 +55,11 @@ def test_a_scale_that_may_be_a_logarithm_is_said() -> None:
     assert alarms.logarithmic_scale(14.29) == alarms.logarithmic_scale(100.0) == []
 
 
+def test_one_class_leaves_nothing_to_centre() -> None:
+    assert alarms.one_class(2) == []
+    assert "there is one class" in alarms.one_class(1)[0]
+
+
 def test_prompts_that_are_cut_are_said(toy_bench: Bench, tmp_path: Path) -> None:
     file = tmp_path / "long.json"
     names = toy_bench.dataset("toy").class_names

@@ -187,3 +187,12 @@ def test_annotations_that_do_not_say_whether_they_are_crowds_are_counted(root: P
     assert warning.startswith(
         "coco2017: 1 annotation without iscrowd: if some are crowd regions, they count as objects"
     )
+
+
+def test_blanks_around_a_name_are_in_no_prompt(root: Path) -> None:
+    file = root / "coco/annotations/instances_val2017.json"
+    content = json.loads(file.read_text())
+    before = COCO2017Val.open(root).class_names
+    content["categories"][0]["name"] += " "
+    file.write_text(json.dumps(content))
+    assert COCO2017Val.open(root).class_names == before

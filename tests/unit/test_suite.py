@@ -61,7 +61,7 @@ def test_what_is_left_out_is_as_in_run(tmp_path: Path) -> None:
         ("methods: [clip, 3]", "methods: a name or a list of names is wanted"),
         ("datasets: [scenes]", "names at least methods"),
         ("- clip", "a suite is a mapping"),
-        ("methods: [clip]\nmethods: [tda]", "methods is given twice"),
+        ("methods: [clip]\nmethods: [tda]", r"methods is given twice \(line 2\)"),
         ("methods: [clip]\nprecision: fp8", "unknown value of precision"),
         ("methods: [clip]\nlimit: 0", "limit: a number of images is wanted"),
         ("methods: [clip]\nlimit: 024", "024 is no plain whole number"),

@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tta_bench.errors import UsageError
 from tta_bench.report.board import Board, Column, Row, Wanted, boards
 from tta_bench.report.formats import NO_RUNS
 from tta_bench.report.notes import legend
@@ -35,6 +36,8 @@ def to_text(
     standings: Mapping[Key, Standings] | None = None,
 ) -> str:
     """As a file would get it: no colours."""
+    if width < 1:
+        raise UsageError(f"width={width}: a table needs at least one column of text")
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     for shown in to_console(frame, width, wanted, standings):
         console.print(shown)

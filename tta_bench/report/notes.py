@@ -122,9 +122,10 @@ def _encoders(frame: pd.DataFrame) -> list[str]:
     found = frame.loc[frame["encoder"] != ""].groupby("dataset")["encoder"].agg(lambda digests: sorted(set(digests)))
     if len({each for digests in found for each in digests}) < 2:
         return []
-    named = ", ".join(
-        f"{dataset} {' and '.join(digest[:6] for digest in digests)}" for dataset, digests in found.items()
-    )
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for dataset, digests in found.items():
+        alike.setdefault(tuple(digests), []).append(str(dataset))
+    named = "; ".join(", ".join(datasets) for datasets in alike.values())
     return [f"Backbone or prompt file are not the same in all columns, though their names are ({named})."]
 
 

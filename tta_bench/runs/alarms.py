@@ -156,6 +156,13 @@ def strangers(backbone: str, known_to: Sequence[str], dataset: str) -> list[str]
     ]
 
 
+def one_class(classes: int) -> list[str]:
+    """A mean or a softmax over one class leaves nothing to rank by."""
+    if classes != 1:
+        return []
+    return ["there is one class, so that centred and softmax scores are all equal: their mAP says nothing"]
+
+
 def nothing_absent(labels: np.ndarray[Any, Any]) -> list[str]:
     """Labels in {1, -1}: many files spell "absent" as -1, which is "ignore" here. Or nothing but 1."""
     if (labels == 0).any():

@@ -72,8 +72,10 @@ def _cell(run: RunRecord) -> str:
     files = _mapping(run.config.parts.get("files"))
     changes = {name: value for name, value in run.changes.items() if name not in files}  # where a file lies
     whose = {role: _author(str(label)) for role, label in _mapping(run.provenance.get("code")).items()}
+    # Nobody's name is on a loose file: another state of it may be another person's.
+    loose = run.config.parts.get("source") if str(whose.get("method")).endswith(".py") else None
     return canonical_json(
-        [*fields, conventions, changes, run.tag, files, run.config.parts.get("second_backbone"), whose]
+        [*fields, conventions, changes, run.tag, files, run.config.parts.get("second_backbone"), whose, loose]
     )
 
 

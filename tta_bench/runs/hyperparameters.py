@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import math
 import re
 import types
@@ -88,12 +89,24 @@ def of_instance(method: Method) -> Configured:
     values = {f: getattr(method, f.name) for f in dataclasses.fields(method)}
     with flat_enough(method):
         changes = {f.name: _shown(value) for f, value in values.items() if not _equal(value, _default(f))}
+        changes |= _given_to_its_init(method)
     uncopied = ""
     try:
         own = copy.deepcopy(method)  # with what it holds: a layer that it trains is state, too
     except Exception as error:  # what can't be copied is shared
         own, uncopied = copy.copy(method), f"{type(error).__name__}: {error}"
     return Configured(own, "tuned" if changes else "default", changes, values_of(method), uncopied)
+
+
+def _given_to_its_init(method: Method) -> dict[str, str]:
+    """Of an `__init__` that somebody wrote by hand: arguments that it keeps under their names, unlike its defaults."""
+    fields = {f.name for f in dataclasses.fields(method)}
+    held = {name: value for name, value in vars(method).items() if name not in fields}
+    try:
+        arguments = inspect.signature(type(method)).parameters.values()
+    except (TypeError, ValueError):  # it tells nobody what it takes
+        return {}
+    return {a.name: _shown(held[a.name]) for a in arguments if a.name in held and not _equal(held[a.name], a.default)}
 
 
 @contextmanager

@@ -135,10 +135,12 @@ class _Strict(yaml.SafeLoader):
         return int(text)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.YAMLError(f"{key} is given twice (line {node.start_mark.line + 1})")
+        seen: list[Any] = []  # a key may be anything that YAML can write
+        for written, _ in node.value:
+            key = self.construct_object(written, deep=True)
+            if key in seen:
+                raise yaml.YAMLError(f"{key} is given twice (line {written.start_mark.line + 1})")
+            seen.append(key)
         return super().construct_mapping(node, deep)
 
 

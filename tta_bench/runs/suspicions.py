@@ -34,6 +34,7 @@ def forewarnings(run: Run) -> list[str]:
         *_one_draw(run),
         *alarms.strangers(run.source.backbone_name, known_to, run.source.dataset_name),
         *alarms.nothing_absent(run.stream.labels),
+        *alarms.one_class(run.stream.labels.shape[1]),
         *(note for source in _sources(run) for origin in source.origins.values() for note in alarms.altered(origin)),
     ]
 

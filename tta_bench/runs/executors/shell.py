@@ -34,7 +34,15 @@ def command(spec: RunSpec, workplace: Workplace, force: bool = False) -> str:
         words += ["--dataset", str(spec.dataset), "--backbone", str(spec.backbone)]
     words += ["--seed", str(spec.seed), *_options(spec), *_place(workplace)]
     words += ["--force"] if force else []
-    return f"TTABENCH_CONFIG={os.devnull} TTABENCH_HOME={shlex.quote(str(workplace.home))} {shlex.join(words)}"
+    places = f"TTABENCH_CONFIG={os.devnull} TTABENCH_HOME={shlex.quote(str(workplace.home))}"
+    return f"{_go_there(spec, workplace.folder)}{places} {shlex.join(words)}"
+
+
+def _go_there(spec: RunSpec, folder: Path) -> str:
+    """A setting may be the name of a file, which only its method can tell: it is looked for where it was found."""
+    names = [value for value in spec.settings.values() if isinstance(value, str | Path)]
+    relative = any(not Path(name).is_absolute() and os.path.lexists(folder / name) for name in names)
+    return f"cd {shlex.quote(str(folder))} && " if relative else ""
 
 
 def _options(spec: RunSpec) -> Iterator[str]:
