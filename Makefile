@@ -22,11 +22,12 @@ BIN = $(VENV)/bin
 demo: $(VENV)/.installed
 	$(BIN)/ttabench demo $(if $(LIMIT),--limit $(LIMIT))
 
-# One more than the cores of a small machine: a third of the tests' time they wait for processes of their own.
+# One more than the cores of a small machine: a third of the tests' time they wait for processes of their own. Bytecode
+# is kept even where the machine's own setting is not to: each process would compile the tests and the package anew.
 TEST_WORKERS ?= 3
 test: $(VENV)/.installed-dev
 	mkdir -p build
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n $(TEST_WORKERS) --dist worksteal --cov --cov-report=
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not cluster" -n $(TEST_WORKERS) --dist worksteal --cov --cov-report=
 
 test-slow: $(VENV)/.installed-dev
 	sh tests/install_chromium

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import TOY, Invoke
+from tests.conftest import TOY, Invoke, some_slow
 from tests.dataset_fixtures import BUILDERS, build, make_coco, make_nuswide, make_voc, photo
 from tta_bench.checks import datasets as kit
 from tta_bench.datasets._photos import OfficialPhotos
@@ -103,7 +103,7 @@ def test_every_dataset_that_looks_in_several_places_is_watched() -> None:
     assert searching == set(PLACED)
 
 
-@pytest.mark.parametrize("name", PLACED)
+@pytest.mark.parametrize("name", some_slow(["voc2007"], [name for name in PLACED if name != "voc2007"]))
 def test_a_place_that_is_tried_earlier_is_noticed_when_it_appears(name: str, tmp_path: Path) -> None:
     """A finished run is not taken for the answer once `open` would read other files."""
     cls = official(name)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TOY, Invoke
+from tests.conftest import TOY, Invoke, some_slow
 
 HEAD = """
 import functools
@@ -81,14 +81,14 @@ def test_of_a_method(invoke: Invoke, tmp_path: Path) -> None:
         assert f"(mine.py, line {last if name == 'reports' else BAD_LINE})" in line, line
 
 
-@pytest.mark.parametrize("place", DATASETS)
+@pytest.mark.parametrize("place", some_slow(["item"], [place for place in DATASETS if place != "item"]))
 def test_of_a_dataset(place: str, invoke: Invoke, tmp_path: Path) -> None:
     hook = "@hookimpl\ndef ttabench_datasets(): return [Data]"
     file = written(tmp_path, f"class Data(Toy):\n    name = 'data'\n{DATASETS[place]}", hook)
     assert f"KeyError: 'no such key' (mine.py, line {BAD_LINE})" in run(invoke, file, dataset="data")
 
 
-@pytest.mark.parametrize("place", BACKBONES)
+@pytest.mark.parametrize("place", some_slow(["images"], [place for place in BACKBONES if place != "images"]))
 def test_of_a_backbone(place: str, invoke: Invoke, tmp_path: Path) -> None:
     hook = "@hookimpl\ndef ttabench_backbones(): return [Back]"
     file = written(tmp_path, f"class Back(ToyCLIP):\n    name = 'back'\n{BACKBONES[place]}", hook)

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
-from tests.conftest import TOY, Invoke
+from tests.conftest import TOY, Invoke, some_slow
 from tta_bench.checks import backbones, conformance, datasets
 from tta_bench.checks.remedies import REMEDIES
 
@@ -31,7 +31,9 @@ def ttabench_datasets():
 """
 
 
-@pytest.mark.parametrize("target", ["methods.clip", "clip", "datasets.scenes:fog", "scenes", "backbones.tiny"])
+@pytest.mark.parametrize(
+    "target", some_slow(["clip", "datasets.scenes:fog"], ["methods.clip", "scenes", "backbones.tiny"])
+)
 def test_a_name_with_or_without_its_kind(invoke: Invoke, target: str) -> None:
     result = invoke("check", target)
     assert result.code == 0, result.err

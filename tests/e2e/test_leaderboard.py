@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.conftest import Invoke
+import tta_bench
+from tests.conftest import TOY, Invoke
 from tests.record_fixtures import on, record
 from tta_bench.errors import UnknownName
+from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report.board import Board, Column, Row, boards
 from tta_bench.report.console import to_text
@@ -99,10 +102,18 @@ def test_a_dataset_may_be_called_average() -> None:
     assert len(board.cells) == 2 * 4 + 3
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    bench = tta_bench.Bench(home, registry=Registry([TOY]))
+    tta_bench.run("twobranches", "toy", "toyclip", bench=bench)
+    tta_bench.run("prompttuner", "toy", "toyclip", settings={"lr": 0.2}, bench=bench)
+    return home / "runs"
+
+
 @pytest.fixture
-def two_runs(toy_run: Invoke) -> None:
-    assert toy_run("twobranches").code == 0
-    assert toy_run("prompttuner", "--set", "lr=0.2").code == 0
+def two_runs(ran: Path, home: Path) -> None:
+    shutil.copytree(ran, home / "runs")
 
 
 def test_csv_is_long_form(two_runs: None, invoke: Invoke) -> None:

@@ -76,7 +76,7 @@ def test_all_four_methods_run_from_stored_features(invoke: Invoke, files: Path) 
 
 
 @pytest.mark.parametrize(
-    "prompt", some_slow(["coop:coop.pth.tar-50", "maple:maple.pth"], ["photo", "ensemble", "cupl:cupl.json"])
+    "prompt", some_slow(["maple:maple.pth"], ["coop:coop.pth.tar-50", "photo", "ensemble", "cupl:cupl.json"])
 )
 def test_all_prompts_run(invoke: Invoke, files: Path, prompt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(files)

@@ -28,7 +28,7 @@ MEMORY = 500_000_000  # bytes, that one small file may take
 LONGEST = 1500  # characters of a refusal, the file's own name included
 
 few_and_many = pytest.mark.parametrize(
-    "examples", [30, pytest.param(1500, marks=pytest.mark.slow)], ids=["few", "many"]
+    "examples", [20, pytest.param(1500, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 
 

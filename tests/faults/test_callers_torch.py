@@ -110,7 +110,7 @@ def test_a_fork_after_torch_has_had_threads_is_refused(tmp_path: Path) -> None:
     assert 'start processes with "spawn"' in result.stdout
 
 
-@pytest.mark.parametrize("case", some_slow(["loaded 2"], ["ran 1"]))
+@pytest.mark.parametrize("case", some_slow([], ["loaded 2", "ran 1"]))
 def test_a_fork_that_torch_survives_runs(tmp_path: Path, case: str) -> None:
     result = forked(tmp_path, *case.split())
     assert result.returncode == 0, result.stdout + result.stderr

@@ -60,7 +60,7 @@ def test_no_flipped_bit_is_taken_for_a_checkpoint(bench: Bench, monkeypatch: pyt
             opened(flipped, "this code")
 
 
-@pytest.mark.parametrize("kept", some_slow([0, -1], [1, 150, -148]))
+@pytest.mark.parametrize("kept", some_slow([-1], [0, 1, 150, -148]))
 def test_a_truncated_checkpoint_is_not_resumed(bench: Bench, kept: int) -> None:
     undisturbed = finished(bench)
     file = interrupted(bench)

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import tta_bench
-from tests.conftest import TOY
+from tests.conftest import TOY, some_slow
 from tests.e2e.test_grid import METHOD
 from tests.e2e.test_loading import helper
 from tests.record_fixtures import record
@@ -150,20 +150,16 @@ def test_edited_views_are_encoded_again(toy_bench: Bench, monkeypatch: pytest.Mo
     assert second.config != first.config
 
 
+FEATURES = ("backbones.tiny", "datasets.scenes", "features.rendering")  # what they come out of
+
+
 @pytest.mark.parametrize(
-    ("edited", "encodes"),
-    [
-        ("tta_bench.backbones.tiny", True),
-        ("tta_bench.datasets.scenes", True),
-        ("tta_bench.features.rendering", True),
-        ("tta_bench.features.orders", False),
-        ("tta_bench.prompts.sets", False),
-        ("tta_bench.metrics", False),
-    ],
+    "edited",
+    some_slow(
+        ["features.rendering", "metrics"], ["backbones.tiny", "datasets.scenes", "features.orders", "prompts.sets"]
+    ),
 )
-def test_what_all_methods_share_counts_by_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str, encodes: bool
-) -> None:
+def test_what_all_methods_share_counts_by_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: str) -> None:
     def bench() -> Bench:
         return Bench(home=tmp_path)  # code is hashed once in a process, and this stands for another one
 
@@ -172,7 +168,7 @@ def test_what_all_methods_share_counts_by_source(
     assert bench().run(spec).already
 
     def with_edit(source_of: Callable[[str], str]) -> Callable[[str], str]:
-        return lambda module: f"edited {module}" if module == edited else source_of(module)
+        return lambda module: f"edited {module}" if module == f"tta_bench.{edited}" else source_of(module)
 
     monkeypatch.setattr("tta_bench.plugins.built_in_source", with_edit(built_in_source))
     for user in ("features.source", "runs.identity"):
@@ -181,6 +177,7 @@ def test_what_all_methods_share_counts_by_source(
     monkeypatch.setattr("tta_bench.runs.bench.replaced", dict)  # the patches are the test's
     second = bench().run(spec)
     assert not second.already
+    encodes = edited in FEATURES
     assert bool(second.record.counts["encoder_forwards"]) == encodes
     assert (second.record.protocol != first.protocol) == encodes  # a method is one row over all datasets
     assert (second.record.config != first.config) == (not encodes)

@@ -50,7 +50,10 @@ def test_a_file_in_a_setting_is_found_from_any_folder(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "words.safetensors").touch()
     workplace = Workplace.of(toy_bench)
-    for settings, begins in ({"captions": "words.safetensors"}, f"cd {tmp_path} && TTABENCH"), ({"shots": 4}, "TTABENCH"):
+    for settings, begins in (
+        ({"captions": "words.safetensors"}, f"cd {tmp_path} && TTABENCH"),
+        ({"shots": 4}, "TTABENCH"),
+    ):
         assert command(RunSpec("mltta", "toy", "toyclip", settings=settings), workplace).startswith(begins)
 
 

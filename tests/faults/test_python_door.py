@@ -92,7 +92,6 @@ def test_a_width_that_holds_nothing_is_refused(width: int) -> None:
         Results([record("clip")]).leaderboard(width=width)
 
 
-
 @pytest.mark.parametrize("several", [pd.Series, np.array, torch.tensor, pd.Index, iter], ids=lambda kind: kind.__name__)
 def test_a_filter_takes_values_and_no_labels_of_an_index(several: Any) -> None:
     runs = Results([record("clip", seed=seed, replicate=Identity({"seed": seed})) for seed in range(4)])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import Invoke
+from tests.conftest import Invoke, some_slow
 from tests.faults.edited_records import edit, only_warning
 from tests.faults.toy_runs import TOY_RUN, flips, lines
 from tests.record_fixtures import record, write
@@ -113,7 +113,7 @@ def test_a_run_in_hand_twice_is_one_replicate() -> None:
     assert once == again
 
 
-@pytest.mark.parametrize("what", ["mAP", "a part", "a digest"])
+@pytest.mark.parametrize("what", some_slow(["mAP"], ["a part", "a digest"]))
 def test_a_damaged_record_is_run_again(what: str, bench: Bench) -> None:
     before = bench.run(TOY_RUN).record
     assert before.folder is not None

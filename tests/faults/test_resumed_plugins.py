@@ -155,7 +155,7 @@ HONEST = {
     ),
 }
 KINDS = HIDDEN | HONEST
-FAST = ("a module's variable", "one list by two names", "a closure", "the last image")
+FAST = ("a module's variable", "one list by two names", "the last image")
 METHOD = """
 @dataclass
 class {name}(Method):

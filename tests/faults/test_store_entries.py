@@ -79,7 +79,7 @@ def test_a_journal_that_names_no_entry_is_not_believed(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", some_slow([b"", b'{"key": 1}'], [b"{", b"[]", b"null", b"\xff", b"[" * 100_000, None])
+    "content", some_slow([b'{"key": 1}'], [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, None])
 )
 def test_an_unreadable_meta_json_deletes_nothing(bench: Bench, content: bytes | None) -> None:
     undisturbed = finished(bench)
@@ -96,7 +96,7 @@ def test_an_unreadable_meta_json_deletes_nothing(bench: Bench, content: bytes | 
         assert (set_aside(bench)[turn - 1] / "features.bin").read_bytes() == features
 
 
-@pytest.mark.parametrize("field", ["images_per_block", "shape", "key"])
+@pytest.mark.parametrize("field", some_slow(["key"], ["images_per_block", "shape"]))
 def test_a_changed_meta_json_gives_no_other_features(bench: Bench, field: str) -> None:
     undisturbed = finished(bench)
     for folder in entries(bench):

@@ -33,6 +33,7 @@ def test_few_streams(simulation: ModuleType) -> None:
     assert found.rejected <= 0.105
 
 
+@pytest.mark.slow
 def test_few_streams_with_replicates_that_differ(simulation: ModuleType) -> None:
     world = simulation.World("", 100, 5, 0.1, 0.4, replicates=4, spread=0.3)
     found = simulation.coverage(world, streams=150, resamples=100, truth=500)

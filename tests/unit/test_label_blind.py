@@ -21,6 +21,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import some_slow
 from tta_bench.features.pack import Pack
 from tta_bench.features.pack_source import PackDataset
 from tta_bench.features.source import ImageSource, PackSource
@@ -227,7 +228,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("packed", [False, True], ids=["images", "pack"])
+@pytest.mark.parametrize("packed", some_slow([False], [True]), ids=["images", "pack"])
 def test_a_cheater_finds_nothing(toy_bench: Bench, toy_pack: Path, way: str, packed: bool) -> None:
     Cheater.found.clear()
     spec = RunSpec(Cheater(way), pack=toy_pack) if packed else RunSpec(Cheater(way), "toy", "toyclip")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 def parsed(file: Path | None) -> ast.Module:
     """The file's syntax tree; an empty one if there is no such file or it is not Python."""
     try:
-        return ast.parse(file.read_text(encoding="utf-8") if file else "")
+        return _tree(file.read_text(encoding="utf-8") if file else "")
     except (OSError, SyntaxError, ValueError):
-        return ast.parse("")
+        return _tree("")
+
+
+_tree = functools.lru_cache(maxsize=256)(ast.parse)  # a list asks each file for its summary, its title and more
 
 
 def members(tree: ast.Module, name: str, wanted: Collection[str]) -> dict[str, Any]:

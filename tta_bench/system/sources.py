@@ -142,19 +142,21 @@ class Source(NamedTuple):
         """As `stamps.content` has it of a file."""
         return self.content.decode() if is_compiled(self.file) else digest(self.content)
 
-    def imports(self, module: str) -> set[str]:
+    def imports(self, module: str) -> frozenset[str]:
         """What it imports as that module; what an extension does can't be seen."""
         if is_compiled(self.file):
-            return set()
+            return frozenset()
         return imported(self.content, module, self.file.name == "__init__.py")
 
 
-def imported(content: bytes, module: str, is_package: bool) -> set[str]:
+@functools.lru_cache(maxsize=1024)
+def imported(content: bytes, module: str, is_package: bool) -> frozenset[str]:
     """Every name that the source imports anywhere, in functions too, with the packages above it. Some of them are no
     modules but what is in one."""
     package = module if is_package else module.rpartition(".")[0]
     named = {name for node in ast.walk(ast.parse(content)) for name in _named_by(node, package)}
-    return {".".join(parts[: i + 1]) for parts in (name.split(".") for name in named) for i in range(len(parts))}
+    split = [name.split(".") for name in named]
+    return frozenset(".".join(parts[: i + 1]) for parts in split for i in range(len(parts)))
 
 
 def _named_by(node: ast.AST, package: str) -> list[str]:
