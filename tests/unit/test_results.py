@@ -89,10 +89,16 @@ def test_what_went_wrong_stays_with_the_results(tmp_path: Path) -> None:
 def test_the_frame_has_the_columns_of_the_csv(results: Results) -> None:
     frame = results.to_frame()
     assert list(frame.columns) == results.leaderboard("csv").splitlines()[0].split(",")
-    assert frame["mAP"].tolist() == [50.0, 52.0, 50.0]
+    assert frame["mAP"].tolist() == [50.0, 50.0, 52.0]
     empty = Results().to_frame()
     assert list(empty.columns) == list(frame.columns)
     assert len(empty) == 0
+
+
+def test_the_frame_has_the_order_of_the_results(results: Results) -> None:
+    assert results.to_frame()["run"].tolist() == [run.run_id for run in results]
+    lines = results.leaderboard("csv").splitlines()[1:]
+    assert [line.split(",")[0] for line in lines] == ["clip", "clip", "tda"]  # tables are sorted
 
 
 def test_counts_stay_whole_numbers() -> None:

@@ -84,14 +84,14 @@ class Results(Sequence[RunRecord]):
     # there. They import it when they are called, and nothing here depends on it.
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per run, with the columns of `ttabench leaderboard --format csv`.
+        """One row per run, in their order here, with the columns of `ttabench leaderboard --format csv`.
 
         >>> list(results.to_frame().columns[:7])
         ['method', 'dataset', 'backbone', 'prompt', 'seed', 'order', 'n']
         """
-        from tta_bench.report.frame import long_form
+        from tta_bench.report.frame import in_order
 
-        return long_form(self.runs)
+        return in_order(self.runs)
 
     def leaderboard(
         self,
@@ -140,9 +140,10 @@ class Results(Sequence[RunRecord]):
         >>> list(results.orders().columns[-5:])
         ['runs', 'mean', 'worst', 'spread', 'worst_run']
         """
+        from tta_bench.report.frame import long_form
         from tta_bench.report.orders import over_orders
 
-        return over_orders(self.to_frame(), metric)
+        return over_orders(long_form(self.runs), metric)
 
     def along(self, points: int = 20, window: int | None = None) -> pd.DataFrame:
         """mAP along the stream of each run, beside that of frozen CLIP on the same images where such a run is here.

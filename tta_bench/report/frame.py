@@ -37,11 +37,13 @@ ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
 
 def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
-    """One row per run, everything in columns; the other metrics stand between BEFORE and AFTER.
+    """One row per run, sorted: what tables are made from. A run that is handed in twice is one run: a copy is no
+    replicate."""
+    return in_order(one_of_each(runs)).sort_values(ORDER, ignore_index=True)
 
-    A run that is handed in twice is one run: a copy is no replicate.
-    """
-    runs = one_of_each(runs)
+
+def in_order(runs: Sequence[RunRecord]) -> pd.DataFrame:
+    """One row per run, as they come; the other metrics stand between BEFORE and AFTER."""
     others = [name for name in dict.fromkeys(n for run in runs for n in run.metrics) if name not in (*BEFORE, *AFTER)]
     rows = [
         {
@@ -79,8 +81,7 @@ def long_form(runs: Sequence[RunRecord]) -> pd.DataFrame:
     undefined = [name for name in others if frame[name].dtype == object]  # None everywhere
     numbers = dict.fromkeys([*SCORES, *undefined, SPEED], "float64")
     # None would turn the column into floats, and a count of 5000.0 images looks odd in a csv.
-    frame = frame.astype({**numbers, "dataset_size": "Int64", "state_bytes": "Int64", "untrained": "bool"})
-    return frame.sort_values(ORDER, ignore_index=True)
+    return frame.astype({**numbers, "dataset_size": "Int64", "state_bytes": "Int64", "untrained": "bool"})
 
 
 def rules_of(run: RunRecord) -> str:
