@@ -152,6 +152,17 @@ def test_numbers_of_several_machines_are_said() -> None:
     assert "machine" not in Results([on_machine("EPYC", 0), on_machine("EPYC", 1)]).leaderboard("md")
 
 
+def test_one_processor_with_several_sets_of_instructions_is_said() -> None:
+    def with_set(instructions: str, seed: int, method: str = "clip") -> RunRecord:
+        hardware = {"processor": "EPYC"} | ({"instructions": instructions} if instructions else {})
+        return record(method, seed=seed, replicate=Identity({"seed": seed}), hardware=hardware)
+
+    one_cell = Results([with_set("AVX2", 0), with_set("SSE", 1), with_set("", 2)]).leaderboard("md")
+    assert "different versions or machines (instructions AVX2, SSE)" in one_cell
+    assert "Runs of 2 kinds of machine (EPYC with AVX2; EPYC with SSE): compare no img/s." in one_cell
+    assert "machine" not in Results([with_set("AVX2", 0), with_set("", 1)]).leaderboard("md")
+
+
 def test_looking_at_fewer_rows_makes_none_more_certain(tmp_path: Path) -> None:
     runs = [saved(tmp_path, name, float(i)) for i, name in enumerate(["clip", "regions", "tda", "dpe", "dmn", "reta"])]
     everything = Results(runs)

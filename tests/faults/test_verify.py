@@ -193,6 +193,22 @@ def test_better_scores_than_the_method_gives(invoke: Invoke, tda: RunRecord) -> 
     assert "scores differ by up to" in done.out
 
 
+@pytest.mark.parametrize(("recorded", "code"), [({"instructions": "SSE"}, 0), ({}, 1)])
+def test_a_processor_with_other_instructions_may_round_otherwise(
+    invoke: Invoke, tda: RunRecord, recorded: dict[str, str], code: int
+) -> None:
+    """Its name is the same. A record of before tells nothing about it."""
+    assert tda.folder is not None
+    scores, labels, ids = records.load_scores(tda)
+    rounded = scores * np.float32(1 + 1e-6)
+    made = records.save(tda, tda.folder, rounded[:, None], rounded, labels, tda.index(), ids, {})
+    hardware = {name: value for name, value in tda.hardware.items() if name != "instructions"} | recorded
+    resealed(tda.folder, {"files": dict(made.files), "hardware": hardware})
+    done = invoke("verify", tda.run_id, "--replay", *IN_TIME)
+    assert done.code == code, done.out
+    assert ("instructions SSE then" in done.out) == bool(recorded)
+
+
 def test_labels_that_are_not_the_protocols(invoke: Invoke, tda: RunRecord) -> None:
     assert tda.folder is not None
     scores, labels, ids = records.load_scores(tda)

@@ -31,7 +31,7 @@ BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCOR
 AFTER = (
     *(SPEED, "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code"),
     *("setting", "status", "verified", "state_bytes", "rules", "notes", "images"),
-    *("encoder", "hardware"),
+    *("encoder", "hardware", "instructions"),
 )
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
@@ -74,6 +74,7 @@ def in_order(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "notes": BETWEEN_NOTES.join(run.notes),
             "encoder": _encoder(run),
             "hardware": ", ".join(str(run.hardware[key]) for key in MACHINE if run.hardware.get(key)),
+            "instructions": str(run.hardware.get("instructions", "")),
         }
         for run in runs
     ]

@@ -113,8 +113,17 @@ def _one_stream(frame: pd.DataFrame) -> list[str]:
 
 
 def _machines(frame: pd.DataFrame) -> list[str]:
-    kinds = sorted(set(frame["hardware"]) - {""})
+    """A processor that ran with several sets of instructions counts once with each."""
+    known = _instructions(frame)
+    apart = known.groupby(frame["hardware"]).transform("nunique") > 1
+    named = frame["hardware"].mask(apart, frame["hardware"] + " with " + frame["instructions"])
+    kinds = sorted(set(named[~apart | known.notna()]) - {""})
     return [f"Runs of {len(kinds)} kinds of machine ({'; '.join(kinds)}): compare no img/s."] if len(kinds) > 1 else []
+
+
+def _instructions(frame: pd.DataFrame) -> pd.Series[str]:
+    """Records of before don't have them: those may be of any machine of their name."""
+    return frame["instructions"].where(frame["instructions"] != "")
 
 
 def _encoders(frame: pd.DataFrame) -> list[str]:
@@ -158,10 +167,11 @@ def other_protocols(columns: Sequence[Column]) -> list[str]:
 
 def _mixed_versions(frame: pd.DataFrame) -> list[str]:
     """Replicates stand in one cell whoever recorded them, but their spread is then not only that of seeds."""
-    recorded_by = [*VERSIONS, "hardware"]
+    recorded_by = [*VERSIONS, "hardware", "instructions"]
+    frame = frame.assign(instructions=_instructions(frame))
     by_cell = frame.groupby(CELL)[recorded_by]
     apart = by_cell.transform("nunique") > 1  # for each run: whether those of its cell differ
-    found = {name: set(frame.loc[apart[name], name]) for name in recorded_by if apart[name].any()}
+    found = {name: set(frame.loc[apart[name], name].dropna()) for name in recorded_by if apart[name].any()}
     if not found:
         return []
     named = [f"{name} {', '.join(v or 'unknown' for v in sorted(versions))}" for name, versions in found.items()]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tta_bench.runs.run import Run
 
 CODE = {*CODE_PARTS, DATA_CODE, "version"}  # parts of the identities that may change and give the same scores
-HARDWARE = ("device", "processor", "accelerator", "threads", "adapting_threads", "batch_size")
+HARDWARE = ("device", "processor", "instructions", "accelerator", "threads", "adapting_threads", "batch_size")
 # By how much a run may differ on other hardware or with other libraries:
 TOLERANCE = 1e-3  # scores, of their usual range
 MAP_TOLERANCE = 0.05  # mAP, in points
@@ -179,6 +179,8 @@ def _unlike(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
 
 def _elsewhere(record: RunRecord, again: RunRecord) -> list[str]:
     pairs = {name: (record.hardware.get(name), again.hardware.get(name)) for name in HARDWARE}
+    if "instructions" not in record.hardware:  # as in records of before, which tell nothing about it
+        del pairs["instructions"]
     before, now = (run.provenance.get("versions", {}) for run in (record, again))
     pairs |= {name: (before.get(name), now[name]) for name in now if name != "ttabench"}
     return [f"{name} {old} then, {new} now" for name, (old, new) in pairs.items() if old != new]

@@ -53,6 +53,7 @@ def hardware(device: str) -> dict[str, Any]:
     found = {
         "device": device,
         "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),  # which torch uses: one name may stand for several
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": platform.system(),
