@@ -75,6 +75,18 @@ def test_a_worker_that_dies(
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_why_there_is_no_shared_memory_is_said_in_the_systems_words(
+    toy_registry: Registry, tmp_path: Path, rendered_here: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: Tensor) -> Tensor:
+        raise RuntimeError("unable to resize file </torch_1> to the right size: File too large (27)")
+
+    monkeypatch.setattr(Tensor, "share_memory_", refused)
+    scores, lines = with_workers(toy_registry, tmp_path / "limited")
+    assert scores == rendered_here
+    assert any("File too large (27)): rendering the rest in this process" in line for line in lines), lines
+
+
 @root_only
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "seen"), [("60k", True), ("16k", False), ("60k", False)])

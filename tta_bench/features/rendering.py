@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -38,8 +39,11 @@ class WorkersLost(Exception):
     """Worker processes can't go on; this process can."""
 
 
+@dataclass(frozen=True)
 class NoRoom:
-    """In place of a block's pixels: shared memory is full."""
+    """In place of a block's pixels: shared memory can't hold them."""
+
+    why: str  # what the system said
 
 
 class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
@@ -60,8 +64,8 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
             return error
         try:
             rendered.share_memory_()  # type: ignore[no-untyped-call]  # in the queue's thread nobody could catch it
-        except (RuntimeError, OSError):
-            return NoRoom()
+        except (RuntimeError, OSError) as error:
+            return NoRoom(str(error))
         return rendered
 
     def pixels(self, job: int) -> Tensor:
@@ -93,7 +97,7 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
             raise WorkersLost(f"worker processes can't be started ({refusal})")
         for rendered in iterator:
             if isinstance(rendered, NoRoom):
-                raise WorkersLost(f"{SHARED_MEMORY} is full")
+                raise WorkersLost(f"{SHARED_MEMORY} can't hold what workers render ({rendered.why})")
             if isinstance(rendered, TTABenchError):
                 raise rendered
             yield rendered
