@@ -224,6 +224,15 @@ def test_labels_of_a_wrong_shape_are_found_before_encoding(invoke: Invoke, tmp_p
     assert "encoder forwards" not in result.err
 
 
+@pytest.mark.parametrize("command", [("run", "--method", "clip"), ("pack", "export", "toy.safetensors")])
+def test_class_names_that_are_no_texts_are_found_before_prompts_are_made(
+    command: tuple[str, ...], invoke: Invoke, tmp_path: Path
+) -> None:
+    *faulty, _, _ = plugin_with(tmp_path, "[str, ...] = CLASSES", '[Any, ...] = ("a", "b", "c", 4)')
+    line = complaint(invoke(*command, *faulty), 2)
+    assert "dataset toy: class_names must be a list or tuple of texts" in line
+
+
 @pytest.mark.parametrize("name", some_slow(["scores.safetensors"], ["run.json"]))
 def test_a_finished_run_with_damaged_files_is_run_again(toy_run: Invoke, home: Path, name: str) -> None:
     toy_run("twobranches")

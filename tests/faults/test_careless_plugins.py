@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from PIL import Image
 
 from tests.toy_plugin import Toy, ToyCLIP
 from tta_bench.errors import BadData, PluginError
+from tta_bench.features.pack_export import export
 from tta_bench.features.stream import Stream
 from tta_bench.interfaces import Method, Observation, Preprocess, Sample, Task
 from tta_bench.runs.bench import Bench, RunSpec
@@ -61,6 +63,39 @@ def test_class_names_must_be_what_labels_are_in_the_order_of(names: Any, complai
     dataset.class_names = names
     with pytest.raises(BadData, match=complaint):
         Stream.of(dataset, "sequential", 0, None)
+
+
+def test_class_names_are_looked_at_before_prompts_are_made_of_them(toy_bench: Bench) -> None:
+    class Numbered(Toy):
+        class_names: Any = ("a", "b", "c", 4)
+
+    with pytest.raises(BadData, match="dataset toy: class_names must be a list or tuple of texts"):
+        toy_bench.run(RunSpec("clip", Numbered("default"), "toyclip"))
+
+
+class Masked(Toy):
+    """Hides what is not annotated as numpy does."""
+
+    def __getitem__(self, i: int) -> Sample:
+        sample = super().__getitem__(i)
+        return Sample(sample.id, sample.load, np.ma.masked_array(sample.labels, mask=[i == 3, False, False, False]))
+
+
+def test_labels_behind_a_mask_are_refused(toy_bench: Bench, tmp_path: Path) -> None:
+    said = "dataset toy, image toy-003: .* write -1 where a class is not annotated"
+    with pytest.raises(BadData, match=said):
+        Stream.of(opened(Masked), "sequential", 0, None)
+    with pytest.raises(BadData, match=said):
+        export(
+            tmp_path / "masked.safetensors",
+            dataset=opened(Masked),
+            backbone=toy_bench.backbone("toyclip"),
+            recipes=[],
+            prompts=[],
+            store=toy_bench.store,
+            encoding=toy_bench.encoding,
+            reporter=toy_bench.reporter,
+        )
 
 
 @pytest.mark.parametrize("labels", [np.full(4, 0.5), np.full(4, 255, np.uint8), np.zeros(3, np.int8), np.full(4, 7)])

@@ -20,6 +20,7 @@ import numpy as np
 from tta_bench import __version__
 from tta_bench.errors import UsageError
 from tta_bench.features.encoding import EncodedViews
+from tta_bench.features.labels import ids_and_labels
 from tta_bench.features.options import EncodingOptions
 from tta_bench.features.pack import FORMAT, Pack
 from tta_bench.features.store import Entry, FeatureStore
@@ -66,13 +67,13 @@ def export(
     """
     refuse_others(file, "feature pack", lambda there: has_metadata(there, "ttabench_pack"))
     _check_prompts(prompts)
+    ids, labels = ids_and_labels(dataset)
     entries: dict[str, Entry] = {}
     for recipe in (Original(), *recipes):
         encoded = EncodedViews(store, dataset, backbone, recipe, seed, encoding, code)
         encoded.ensure(range(len(dataset)), reporter)
         entries[recipe.name] = encoded.entry
-    samples = [dataset[i] for i in range(len(dataset))]
-    tensors: dict[str, Array | Stored] = {"labels": np.stack([sample.labels for sample in samples]).astype(np.int8)}
+    tensors: dict[str, Array | Stored] = {"labels": labels}
     for name, entry in entries.items():
         images, views, dim = entry.shape
         if name == Original().name:  # one view
@@ -84,7 +85,7 @@ def export(
     names = (dataset_name or dataset.name, backbone_name or backbone.name)
     metadata = {
         "ttabench_pack": FORMAT,
-        "ids": json.dumps([sample.id for sample in samples]),
+        "ids": json.dumps(ids),
         "class_names": json.dumps(dataset.class_names),
         "dataset": names[0],
         "backbone": names[1],

@@ -9,21 +9,19 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
+from tta_bench.errors import TTABenchError, UnknownName, UsageError
+from tta_bench.features.labels import Labels, ids_and_labels
 from tta_bench.features.orders import stream_order
 from tta_bench.features.rendering import render
 from tta_bench.features.source import StoredViews
 from tta_bench.interfaces import Dataset, DatasetExtras, Observation
 from tta_bench.metrics.single_label import is_single_label
-from tta_bench.system.text import counted, first_alike, visible
 from tta_bench.views import Original
 
 Mailbox: TypeAlias = SimpleQueue[Any]
-Labels: TypeAlias = np.ndarray[Any, np.dtype[np.int8]]
 AHEAD = 16  # images whose features are on their way from the disk while a method is at the present one
 TOO_LATE = "pixels can be had only while their image is the present one"
 
@@ -42,7 +40,7 @@ class Stream:
     def of(cls, dataset: Dataset, order: str, seed: int, limit: int | None) -> Stream:
         if len(dataset) == 0:
             raise UsageError(f"dataset {dataset.name} has no images")
-        ids, labels = _ids_and_labels(dataset)
+        ids, labels = ids_and_labels(dataset)
         if len(set(ids)) < len(ids):
             raise UsageError(
                 f"dataset {dataset.name} has two images of one id; views are drawn by id, so it must be unique"
@@ -54,39 +52,6 @@ class Stream:
 
     def __len__(self) -> int:
         return len(self.indices)
-
-
-def _ids_and_labels(dataset: Dataset) -> tuple[list[str], Labels]:
-    """Of all images, labels as [N, C]; no image is decoded. Labels are checked all at once: image by image that would
-    take as long as a cheap method's steps."""
-    names = dataset.class_names
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise BadData(f"dataset {dataset.name}: class_names must be a list or tuple of texts")
-    alike = first_alike(names)
-    if alike is not None:
-        raise BadData(
-            f"dataset {dataset.name} has two classes of one name, '{visible(alike[0])}' and '{visible(alike[1])}' "
-            "(capitals, spaces, underscores, invisible characters and ways to write an accent make no difference): "
-            "rename one, or merge them"
-        )
-    ids: list[str] = []
-    labels = np.empty((len(dataset), len(names)), dtype=np.int8)  # filled with copies: a dataset may use one buffer
-    for i in range(len(dataset)):
-        sample = dataset[i]
-        row = np.asarray(sample.labels)
-        whole = row.dtype == np.int8 or np.array_equal(row, row.astype(np.int8))
-        if not isinstance(sample.id, str) or row.shape != (len(names),) or not whole:
-            raise BadData(
-                f"dataset {dataset.name}, image {sample.id}: its id must be a text, and its labels 1, 0 or -1 for each "
-                f"of the {counted(len(names), 'class')}, not an array of shape {row.shape} of {row.dtype}"
-            )
-        labels[i] = row
-        ids.append(sample.id)
-    known = (labels == 1) | (labels == 0) | (labels == -1)
-    if not known.all():
-        odd = ids[int(known.all(axis=1).argmin())]
-        raise BadData(f"dataset {dataset.name}, image {odd}: labels must be 1, 0 or -1")
-    return ids, labels
 
 
 class PixelRequests:

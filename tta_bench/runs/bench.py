@@ -163,11 +163,13 @@ class Bench:
         """The same for who only looks."""
 
         def open_it() -> Dataset:
+            from tta_bench.features.labels import check_class_names
             from tta_bench.interfaces import DatasetExtras
 
             name, _, variant = spec.partition(":")
             with patience(self.reporter, f"opening {spec}: pictures that were not seen before are read once"):
                 dataset = self.registry.dataset(name).open(self.root_of(spec), variant or "default")
+            check_class_names(dataset)
             for warning in DatasetExtras.of(dataset).warnings:
                 self.reporter.warn(warning)
             return dataset
@@ -215,6 +217,7 @@ class Bench:
     def source(self, spec: RunSpec) -> Source:
         """Where the run's features come from. Weights are looked for before data: they are more often missing."""
         from tta_bench.features import looked_at
+        from tta_bench.features.labels import check_class_names
         from tta_bench.features.source import ImageSource, PackSource
         from tta_bench.interfaces import BackboneExtras
         from tta_bench.prompts.sets import PromptSet
@@ -237,6 +240,7 @@ class Bench:
             dataset_name, origins["dataset"] = spec.dataset, self.registry.origin("datasets", spec.dataset)
         else:
             dataset, dataset_name = spec.dataset, spec.dataset.name
+            check_class_names(dataset)
             origins["dataset"] = origin_of_made(dataset)
         origins["backbone"] = looked_at.of_backbone(origins["backbone"], backbone)
         origins["dataset"] = looked_at.of_dataset(origins["dataset"], dataset)

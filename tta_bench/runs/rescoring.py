@@ -11,6 +11,7 @@ import numpy as np
 
 from tta_bench import metrics
 from tta_bench.errors import UnknownName, UsageError
+from tta_bench.features.labels import ids_and_labels
 from tta_bench.metrics import Empty, Labels, Scores, Ties
 from tta_bench.records import OUTPUTS, RunRecord
 from tta_bench.runs.again import Elsewhere, from_pack, prepared
@@ -108,8 +109,7 @@ def _word(name: str) -> str:
 
 
 def _labels_by_id(dataset: Dataset) -> dict[str, Labels]:
-    samples = (dataset[i] for i in range(len(dataset)))  # lazy: nothing is decoded
-    return {sample.id: sample.labels for sample in samples}
+    return dict(zip(*ids_and_labels(dataset), strict=True))
 
 
 def finished_again(record: RunRecord, bench: Bench, given: Elsewhere, settings: Mapping[str, Any]) -> Scores:
