@@ -263,6 +263,25 @@ def test_two_loose_plugins_may_share_a_file_name(invoke: Invoke, tmp_path: Path)
     assert "mine-b" in listed
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ImportError("libtorch_cpu.so: failed to map"), "a library can't be loaded (libtorch_cpu.so: failed to map)"),
+        (MemoryError(), "there is not enough memory: "),
+    ],
+)
+def test_a_library_that_does_not_fit_into_memory(
+    error: Exception, words: str, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loads_torch(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tta_bench.cli.app.configured", loads_torch)
+    line = complaint(invoke("doctor"), 1)
+    assert line.startswith(f"ttabench: {words}")
+    assert "ulimit -v" in line
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
 def test_output_that_can_not_be_written_and_a_folder_that_is_gone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tta_bench", "list", "methods"]

@@ -150,4 +150,9 @@ def _in_words(error: Exception) -> str:
             return "the working folder is gone: change to one that is there"
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             return f"the output can't be written: {error.strerror}"
+    if isinstance(error, ImportError):
+        where = "look at the limit of memory (ulimit -v) and at the installation (pip check)"
+        return f"a library can't be loaded ({error}): {where}"
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory{f' ({error})' if str(error) else ''}: look at the limit (ulimit -v)"
     return f"unexpected {type(error).__name__}: {error} (--debug shows where)"
