@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import TOY, Invoke
 from tests.e2e.test_grid import METHOD
 from tta_bench import records
+from tta_bench.errors import PluginError
 from tta_bench.plugins import Registry
 
 TOYS = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0", "--limit", "5")
@@ -69,6 +70,19 @@ def test_an_edited_helper_beside_a_loose_file_is_another_config(
     runs, _ = records.load_all(home / "runs")
     assert len({run.config.parts["source"] for run in runs}) == 2
     assert len({run.metrics["mAP"] for run in runs}) == 2
+
+
+def test_a_helper_that_python_does_not_look_for_beside_a_loose_file_is_named(tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(f"import lies_beside\n{METHOD}")
+    with pytest.raises(PluginError, match=r"No module named 'lies_beside' \(mine.py, line 1\)"):
+        Registry([plugin])
+    (tmp_path / "lies_beside.py").write_text("")
+    with pytest.raises(PluginError, match=r"'lies_beside', which lies beside it: write sys\.path") as refused:
+        Registry([plugin])
+    line = str(refused.value).partition("write ")[2].partition(" above")[0]
+    plugin.write_text(f"import sys\nfrom pathlib import Path\n{line}\nimport lies_beside\n{METHOD}")
+    assert Registry([plugin]).method("mine").name == "mine"
 
 
 def test_an_edit_of_the_same_size_in_the_same_second_is_seen(invoke: Invoke, home: Path, tmp_path: Path) -> None:

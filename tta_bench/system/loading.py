@@ -27,6 +27,7 @@ from tta_bench.system.stamps import content_or_gone
 
 PACKAGE = Path(__file__).parent.parent
 OURS = [(PACKAGE / room).resolve() for room in (".", "methods", "datasets", "backbones")]  # links in a checkout
+BESIDE = "which lies beside it: write sys.path.insert(0, str(Path(__file__).parent)) above the import"
 NOTEBOOK = ""  # in place of a plugin's name
 _loaded: dict[str, Source] = {}  # module -> what was executed
 _brought: dict[str, list[str]] = {}  # plugin -> outsiders' modules that its digest knows, its own first
@@ -128,7 +129,7 @@ def freshly(package: str) -> Iterator[None]:
 
 
 def load_file(name: str, file: Path) -> ModuleType:
-    """A loose file as a module of that name. Modules beside it are found as if it were run as a script's helper."""
+    """A loose file as a module of that name. Modules beside it are found if it puts its folder on Python's path."""
     spec = importlib.util.spec_from_file_location(name, file, loader=FreshLoader(name, str(file)))
     assert spec is not None
     assert spec.loader is not None
@@ -136,7 +137,13 @@ def load_file(name: str, file: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up
     before = _Before()
     with freshly(name):
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except ModuleNotFoundError as error:
+            missing = error.name or ""
+            if missing.isidentifier() and PathFinder.find_spec(missing, [str(file.parent)]) is not None:
+                error.msg += f", {BESIDE}"
+            raise
     _folders.update({folder: name for folder in sys.path if folder not in before.path})
     _mixed_up[name] = _of_another(name, before)
     if _mixed_up[name]:
