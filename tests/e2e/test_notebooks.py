@@ -264,6 +264,45 @@ def test_what_a_class_keeps_is_said_of_both_runs(bench: tta_bench.Bench, typed: 
     assert first.config != second.config
 
 
+CLOSED = """
+def memory():
+    seen = []
+    return lambda: seen.append(1) or len(seen)
+"""
+
+
+def test_what_a_copy_shares_is_said_of_both_runs(bench: tta_bench.Bench, typed: Callable[[str], Any]) -> None:
+    """Copying an instance copies no closure."""
+    mine = typed(cell("self.counted()", "counted: object = None", CLOSED))
+    given = mine.Mine(counted=mine.memory())
+    first, second = (tta_bench.run(given, "toy", "toyclip", seed=seed, bench=bench) for seed in (0, 1))
+    assert "was changed by its own run" in first.notes[0]
+    assert "an earlier run in this process has changed" in second.notes[0]
+    assert first.config != second.config
+    other = tta_bench.run(mine.Mine(counted=mine.memory()), "toy", "toyclip", seed=2, limit=1, bench=bench)
+    assert not any("an earlier run" in note for note in other.notes)
+
+
+def test_what_a_late_helper_learns_is_said_of_both_runs(
+    bench: tta_bench.Bench, typed: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "late_memory.py").write_text("seen = []\n")
+    counted = "def counted(self):\n        from late_memory import seen\n        return seen.append(1) or len(seen)"
+    mine = typed(cell("self.counted()", counted))
+    first, second = (tta_bench.run(mine.Mine(), "toy", "toyclip", seed=seed, bench=bench) for seed in (0, 1))
+    assert "has changed its own class or what it uses of its module" in first.notes[0]
+    assert first.config != second.config
+
+
+def test_one_list_in_two_fields_is_not_two(bench: tta_bench.Bench, typed: Callable[[str], Any]) -> None:
+    mine = typed(cell("(self.a.append(1) or len(self.b))", "a: list = None\n    b: list = None"))
+    one: list[int] = []
+    runs = [tta_bench.run(mine.Mine(*lists), "toy", "toyclip", bench=bench) for lists in ((one, one), ([], []))]
+    assert runs[0].config != runs[1].config
+    assert not np.array_equal(runs[0].scores(), runs[1].scores())
+
+
 def test_a_class_that_calls_itself_a_built_in_is_none(bench: tta_bench.Bench) -> None:
     """`functools.update_wrapper` gives it the name and the module of ours."""
 

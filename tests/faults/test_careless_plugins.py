@@ -332,6 +332,30 @@ class Kept(Toy):
         return Sample(sample.id, lambda: self.pictures[i], sample.labels)
 
 
+class Buffered(Plain):
+    """Renders into memory that it has once."""
+
+    buffer: ClassVar[torch.Tensor] = torch.empty(0)
+
+    @property
+    def name(self) -> str:
+        return f"buffered{self.n}"
+
+    def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> torch.Tensor:
+        views = super().render(image, image_id, seed, preprocess)
+        if Buffered.buffer.shape != views.shape:
+            Buffered.buffer = torch.empty_like(views)
+        return Buffered.buffer.copy_(views)
+
+
+def test_a_recipe_may_use_one_buffer_for_all_images(toy_bench: Bench) -> None:
+    runs = [
+        toy_bench.run(RunSpec("regions", "toy", "toyclip", recipes={"regions": recipe})).record
+        for recipe in (Plain(2), Buffered(2))
+    ]
+    assert np.array_equal(runs[0].scores(), runs[1].scores())
+
+
 def test_a_recipe_that_paints_on_its_picture_changes_no_other_view(toy_bench: Bench) -> None:
     dataset = Kept()
     before = dataset[0].load().tobytes()

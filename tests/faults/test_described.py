@@ -21,6 +21,7 @@ import threading
 import types
 import weakref
 from abc import ABCMeta
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -119,6 +120,26 @@ def renamed(k: float) -> Any:
     return functools.update_wrapper(made, TDA, updated=())
 
 
+def twice(make: Callable[[], Any]) -> tuple[Any, Any]:
+    """One thing in two places, and two that are equal: what is written into the one is in the other, or is not."""
+    one = make()
+    return {"a": one, "b": one}, {"a": make(), "b": make()}
+
+
+def tied(together: bool) -> torch.nn.Module:
+    torch.manual_seed(0)
+    pair = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
+    pair[1].load_state_dict(pair[0].state_dict())
+    if together:
+        pair[1].weight = pair[0].weight
+    return pair
+
+
+def beside(part: Callable[[torch.Tensor], torch.Tensor], whole: torch.Tensor) -> tuple[Any, Any]:
+    """A tensor with a part of it, and with a copy of that part."""
+    return [whole, part(whole)], [whole, part(whole).clone()]
+
+
 PUT_TOGETHER, EVALUATED = "globals()['score_' + kind]()", "eval('score_' + kind + '()')"
 VARIABLE, AMONG_MODULES = "globals()['ALPHA_' + kind]", "getattr(sys.modules[__name__], 'ALPHA_' + kind)"
 RENAMED = "getattr(system.modules[__name__], 'ALPHA_' + kind)"
@@ -173,6 +194,14 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "iterator": (iter([1]), iter([2])),
     "order of a dict": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
     "a thread's own": (local(1), local(2)),
+    "one list twice": twice(list),
+    "one object twice": twice(lambda: Plain(1)),
+    "one tensor twice": twice(lambda: torch.ones(2)),
+    "one array twice": twice(lambda: np.ones(2)),
+    "tied weights": (tied(True), tied(False)),
+    "a view of a tensor": beside(lambda whole: whole[1:], torch.ones(3)),
+    "a view of an array": ([one := np.ones(3), one[1:]], [np.ones(3), np.ones(2)]),
+    "values of a sparse tensor": beside(lambda whole: whole._values(), torch.eye(2).to_sparse()),
     "numpy's function of a function": (np.frompyfunc(closure(1, 2), 0, 1), np.frompyfunc(closure(1, 3), 0, 1)),
 }
 
@@ -192,8 +221,28 @@ def test_what_c_keeps_for_itself_is_like_nothing_else() -> None:
     before = described(places)
     next(places)
     assert described(places) != before
+    drawn = (k for k in range(5))
+    before = described(drawn)
+    next(drawn)
+    assert described(drawn) != before
     base = sqlite3.connect(":memory:")
     assert described(base) != described(base)
+
+
+def test_the_arguments_of_a_script_count_where_it_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, other = chosen(1, "float(sys.argv[1])"), chosen(1, "kind")
+    said = []
+    for given in ("1", "9"):
+        monkeypatch.setattr(sys, "argv", ["script.py", given])
+        said.append((described(reading), described(other)))
+    assert said[0][0] != said[1][0]
+    assert said[0][1] == said[1][1]
+
+
+def test_equal_numbers_and_texts_are_one_wherever_they_are() -> None:
+    assert described([1.5, "ab", (1, 2), Path("a")] * 2) == described(
+        [1.5, "ab", (1, 2), Path("a"), *[1.5, "ab", (1, 2), Path("a")]]
+    )
 
 
 def test_a_path_that_was_written_out_is_the_same() -> None:

@@ -119,6 +119,11 @@ HIDDEN = {
         "if x.index == 0: self._names = {'b': 0, 'a': 0}\nkept = ord(list(self._names)[0])",
         on_start="self._names = {'a': 0, 'b': 0}",
     ),
+    "memory of a sparse tensor": Kind(
+        "if x.index == 15: self._sparse._values().add_(1)\nkept = float(self.rows[0].sum())",
+        on_start="self.rows = [torch.zeros(2)]\n"
+        "self._sparse = torch.sparse_coo_tensor(torch.arange(2)[None], self.rows[0], check_invariants=False)",
+    ),
     "a missing key": Kind(
         "kept = self.counts[x.index % 24]\nself.counts[x.index] += 1",
         on_start="import collections\nself.counts = collections.defaultdict(int)",

@@ -168,7 +168,8 @@ def _rendered(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, prepr
     if not isinstance(image, Image.Image):
         kind = f"{type(image).__module__}.{type(image).__name__}".removeprefix("builtins.")
         raise PluginError(f"dataset '{dataset.name}', image {sample.id}: load() must give a PIL image, not {kind}")
-    if not type(recipe).__module__.startswith("tta_bench."):
+    ours = type(recipe).__module__.startswith("tta_bench.")
+    if not ours:
         image = image.copy()  # a recipe may paint on it, and a dataset may keep it
     views = recipe.render(image, sample.id, seed, preprocess)
     wanted = (recipe.count, 3, preprocess.size, preprocess.size)
@@ -179,7 +180,7 @@ def _rendered(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, prepr
         raise PluginError(
             f"view recipe {recipe.name}, image {sample.id}: uint8 levels or floats from 0 to 1 are wanted, not {odd}"
         )
-    return views
+    return views if ours else views.clone()  # it may have one buffer for all images
 
 
 def _odd_values(views: Tensor) -> str:

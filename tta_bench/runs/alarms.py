@@ -86,6 +86,14 @@ def changed_class(method: str) -> list[str]:
     ]
 
 
+def changed_instance(method: str) -> list[str]:
+    """An instance of which a copy has run, and which shares with it what copying does not copy."""
+    return [
+        f"{method} was changed by its own run: it holds what a copy shares with it (a closure, a hook, an object that "
+        "copies to itself), so its next run begins with that, and is another row (make in `start` what it learns)"
+    ]
+
+
 def uncopied(method: str, why: str) -> list[str]:
     """An instance that runs itself, since what it holds can't be copied."""
     if not why:

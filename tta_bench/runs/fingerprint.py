@@ -8,7 +8,6 @@ same in two processes. What can't be looked into is like nothing else: better to
 from __future__ import annotations
 
 import gc
-import inspect
 import io
 import os
 import sys
@@ -36,10 +35,12 @@ from tta_bench.system.described import (
     Description,
     attributes_of,
     is_outside,
+    like_nothing_else,
     own_packages,
     package_of,
 )
 from tta_bench.system.files import digest
+from tta_bench.system.memory import strides
 
 RUNNERS = ("tta_bench.runs.", "tta_bench.features.")  # what a method is handed leads there, and it is not the method's
 DATA = (*PLAIN, list, dict, set, Tensor, np.ndarray)
@@ -60,7 +61,7 @@ def fingerprint(method: Method, modules: list[str]) -> dict[str, str]:
             seen[place] = kind + digest([seen.get(place), look.of(value)])  # a class and its base may have one name
         except Exception:  # a plugin's objects may raise anything, or be nested too deeply
             seen[place] = digest(os.urandom(16))
-    return seen | {MEMORY: digest(look.shared())}
+    return seen | {MEMORY: digest(look.memory.shared())}
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
@@ -118,25 +119,15 @@ def _is_runners(module: str) -> bool:
 
 
 class _Look(Description):
-    """Unlike a description of code it tells one object in two places from two that are equal, and looks into what
-    lives: memory that arrays share, caches, files that are being read."""
+    """Unlike a description of code it looks into what lives: caches, graphs, files that are being read."""
 
     def __init__(self, own: Collection[str] = ()) -> None:
         super().__init__(own)
         self._words: dict[int, tuple[Any, Any]] = {}  # of an array by its id, with the array, which must not be freed
-        self._owners: dict[int, list[list[int]]] = {}  # address of memory -> who uses it, and which part
-        self._arrays = 0  # met so far
         self._order_counts = True
-
-    def shared(self) -> list[list[list[int]]]:
-        """For each piece of memory that several arrays use: which ones, from where, in which steps."""
-        return [users for users in self._owners.values() if len(users) > 1]
 
     def looks_into(self, module: object) -> bool:
         return _is_plugins(module) or package_of(module) in self.own
-
-    def stands_once(self, value: object) -> bool:
-        return not isinstance(value, tuple | frozenset | Tensor | np.ndarray | np.generic | PurePath)
 
     def first(self, value: Any, above: Above) -> Any:
         kind = type(value)
@@ -149,39 +140,20 @@ class _Look(Description):
         return super().first(value, above)
 
     def _array(self, array: Any, above: Above) -> Any:
-        self._note_memory(array)
+        self.memory.note(array)
         if id(array) not in self._words:
             self._words[id(array)] = (array_in_words(array), array)
         if isinstance(array, Tensor) and not array.is_leaf:  # its graph leads to what no checkpoint has
-            return os.urandom(16).hex()
+            return like_nothing_else()
         gradient = array.grad if isinstance(array, Tensor) else None
         more = dict(sorted(attributes_of(array)))
-        words = [*self._words[id(array)][0], _strides(array), gradient, more]
+        words = [*self._words[id(array)][0], strides(array), gradient, more]
         return [type(array).__name__, *(self.of(part, above) for part in words)]
-
-    def _note_memory(self, array: Any) -> None:
-        """Every time that it is met: two arrays on one piece of memory are the same as one array twice."""
-        self._arrays += 1
-        if isinstance(array, np.ndarray):
-            start, owner = array.ctypes.data, array
-            while isinstance(owner.base, np.ndarray):
-                owner = owner.base
-            address = owner.ctypes.data
-        elif array.layout is torch.strided and not array.is_nested and array.numel():
-            start, address = array.data_ptr(), array.untyped_storage().data_ptr()
-        else:
-            return
-        self._owners.setdefault(address, []).append([self._arrays, start - address, *_strides(array)])
 
     def _mapping(self, value: Mapping[Any, Any], above: Above) -> Any:
         items = [[self.of(key, above), self.of(item, above)] for key, item in value.items()]
         ordered = items if self._order_counts else sorted(items, key=str)
         return [type(value).__name__, *ordered, *self.more(value, above)]
-
-    def _generator(self, value: GeneratorType[Any, Any, Any], above: Above) -> Any:
-        """Under way, it holds iterators where nobody can look."""
-        under_way = inspect.getgeneratorstate(value) not in (inspect.GEN_CREATED, inspect.GEN_CLOSED)
-        return os.urandom(16).hex() if under_way else self.of(inspect.getgeneratorlocals(value), above)
 
     def thing(self, value: Any, above: Above) -> Any:
         kind = type(value).__name__
@@ -195,7 +167,7 @@ class _Look(Description):
             case torch.Generator():  # its attribute is an address
                 return [kind, str(value.device), self.of(value.get_state(), above)]
             case GeneratorType():
-                return [kind, self._generator(value, above)]
+                return [kind, self.generator(value, above)]
             case threading.local():
                 return [kind, self.of(vars(value), above)]
             case weakref.ref():
@@ -209,20 +181,12 @@ class _Look(Description):
             case io.IOBase():
                 return [kind, _place_in(value)]
             case threading.Thread() | Executor():  # what it is about to do can't be seen
-                return os.urandom(16).hex()
+                return like_nothing_else()
         if kind == "_lru_cache_wrapper":
             return [kind, self.of(gc.get_referents(value), above)]
         if kind == "_lru_list_elem":  # a link in such a cache, whose content is told beside it
             return kind
         return super().thing(value, above)
-
-
-def _strides(array: Any) -> list[int]:
-    """Of an axis of one element they say nothing; sparse and nested tensors have none."""
-    if isinstance(array, Tensor) and (array.layout is not torch.strided or array.is_nested):
-        return []
-    strides = array.strides if isinstance(array, np.ndarray) else array.stride()
-    return [stride for stride, size in zip(strides, array.shape, strict=True) if size > 1]
 
 
 def _place_in(file: io.IOBase) -> int:

@@ -9,6 +9,7 @@ import math
 import re
 import types
 import typing
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.interfaces import Method
 from tta_bench.system.described import described
 from tta_bench.system.fields import types_of, unused_default
+from tta_bench.system.files import digest
 from tta_bench.system.text import visible
 
 PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -139,9 +141,20 @@ def settings_for(name: str, fields: Collection[str], settings: Mapping[str, Any]
 
 def attributes_of(method: Method) -> dict[str, Any]:
     """What an instance carries and the record's plain values do not tell: attributes besides its fields, e.g. set by
-    an `__init__` of its own, and fields that hold objects, whose code counts."""
+    an `__init__` of its own, fields that hold objects, whose code counts, and lists that are several fields at once."""
     fields = {f.name for f in dataclasses.fields(method)}
-    return {name: value for name, value in sorted(vars(method).items()) if name not in fields or not _plain(value)}
+    lists = Counter(id(value) for value in vars(method).values() if type(value) is list)
+    return {
+        name: value
+        for name, value in sorted(vars(method).items())
+        if name not in fields or not _plain(value) or lists[id(value)] > 1
+    }
+
+
+def attributes_digest(method: Method) -> str | None:
+    """Of what an instance carries; None if that is nothing."""
+    carried = attributes_of(method)
+    return digest(described(carried)) if carried else None
 
 
 def _plain(value: object) -> bool:

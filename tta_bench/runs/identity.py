@@ -91,9 +91,8 @@ def _config(run: Run) -> Identity:
         parts["replaced"] = digest(described(run.replaced, [OURS]))
     if run.spec.protocol_preset is not None:  # so that a record says whose protocol it was meant to be
         parts["protocol_preset"] = run.spec.protocol_preset
-    attributes = {} if isinstance(run.spec.method, str) else hyperparameters.attributes_of(run.spec.method)
-    if attributes:
-        parts["attributes"] = digest(described(attributes))
+    if not isinstance(run.spec.method, str) and (carried := hyperparameters.attributes_digest(run.spec.method)):
+        parts["attributes"] = carried
     return Identity(parts)
 
 

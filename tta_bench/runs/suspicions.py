@@ -5,12 +5,14 @@ Whatever is said here is in the record, and below every table that shows its num
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from tta_bench.features.source import PackSource, Source
-from tta_bench.interfaces import BackboneExtras, DatasetExtras, Task, TextEncoder
+from tta_bench.interfaces import BackboneExtras, DatasetExtras, Method, Task, TextEncoder
 from tta_bench.runs import alarms
 from tta_bench.runs.guest_method import GuestMethod
+from tta_bench.runs.hyperparameters import attributes_digest
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.system.code import origin_of
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tta_bench.runs.run import Run
 
 _changed: set[type] = set()  # classes of instances that a run in this process was seen to change
+_touched: list[weakref.ref[Method]] = []  # instances that were seen to be changed though a copy of them ran
 
 
 def of_the_data(run: Run) -> list[str]:
@@ -91,11 +94,24 @@ def _cut_texts(run: Run, task: Task) -> list[str]:
 
 def _changed_class(run: Run) -> list[str]:
     """What an instance of somebody's own class has left in it, or found there."""
-    said = alarms.left_by_another(run.method.name) if type(run.method) in _changed else []
+    name, given = run.method.name, run.spec.method
+    touched = any(before() is given for before in _touched)
+    said = alarms.left_by_another(name) if touched or type(run.method) in _changed else []
     if origin_of(run.method) != run.origin:
         _changed.add(type(run.method))
-        said += alarms.changed_class(run.method.name)
+        said += alarms.changed_class(name)
+    elif isinstance(given, Method) and run.in_callers_process and _is_touched(run, given):
+        _touched.append(weakref.ref(given))
+        said += alarms.changed_instance(name)
     return said
+
+
+def _is_touched(run: Run, given: Method) -> bool:
+    """Whether an instance no longer holds what it held when the run began. One that can't be copied has run itself, and
+    of one that can't be looked into nothing is known."""
+    before = run.identities["config"].parts.get("attributes")
+    now = attributes_digest(given)
+    return not run.configured.uncopied and now != before and now == attributes_digest(given)
 
 
 def unknown_code(run: Run) -> list[str]:

@@ -16,7 +16,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from tta_bench.system.data import PLAIN, is_data
-from tta_bench.system.described import Description, described
+from tta_bench.system.described import UNTOLD, Description, described, is_outside
 from tta_bench.system.libraries import cells
 from tta_bench.system.live import GONE, SILENT, inner
 
@@ -33,6 +33,7 @@ class _Loaded(NamedTuple):
 
 
 _loaded: dict[str, _Loaded] = {}
+_born: dict[str, dict[str, Any]] = {}  # module -> what its variables held when it had just been executed
 
 
 def remember(module: str) -> None:
@@ -42,6 +43,27 @@ def remember(module: str) -> None:
         functions = [part for part in map(inner, held.values()) if isinstance(part, FunctionType)]
         memories = frozenset(name for function in functions for name in _assigned(function.__code__))
         _loaded[module] = _Loaded(held, {place: _words(value) for place, value in held.items()}, memories)
+
+
+def note_birth(module: str) -> None:
+    _born[module] = dict(_told_variables(module))
+
+
+def learnt(module: str) -> dict[str, Any]:
+    """What its variables hold by now that they did not hold when it had just been executed, memories as well."""
+    if module not in _born or module not in sys.modules:
+        return {}
+    now, born = dict(_told_variables(module)), _born[module]
+    return {place: now.get(place, GONE) for place in sorted({**born, **now}) if born.get(place) != now.get(place)}
+
+
+def _told_variables(module: str) -> Iterator[tuple[str, Any]]:
+    """Data, and objects of somebody's own; code counts by its source."""
+    for place, value in _held(sys.modules[module]):
+        if is_data(value) or is_outside(type(value).__module__):
+            words = described(value)
+            if UNTOLD not in str(words):  # it would never be the same
+                yield place, words
 
 
 def forget(module: str) -> None:

@@ -19,10 +19,10 @@ def is_data(value: object, depth: int = DEPTH) -> bool:
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple | set | frozenset):
         return depth > 0 and all(is_data(item, depth - 1) for item in value)
-    return _is_array(value)
+    return is_array(value)
 
 
-def _is_array(value: object) -> bool:
+def is_array(value: object) -> bool:
     kinds = (getattr(sys.modules.get(module), name, ()) for module, name in ARRAYS)
     return any(isinstance(value, kind) for kind in kinds)
 

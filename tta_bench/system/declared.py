@@ -17,7 +17,9 @@ def parsed(file: Path | None) -> ast.Module:
         return _tree("")
 
 
-_tree = functools.lru_cache(maxsize=256)(ast.parse)  # a list asks each file for its summary, its title and more
+@functools.lru_cache(maxsize=256)  # a list asks each file for its summary, its title and more
+def _tree(source: str) -> ast.Module:
+    return ast.parse(source)
 
 
 def members(tree: ast.Module, name: str, wanted: Collection[str]) -> dict[str, Any]:

@@ -38,7 +38,8 @@ from types import (
 from typing import Any
 
 from tta_bench.system import compiled, distributions, looked_up
-from tta_bench.system.data import PLAIN, array_in_words
+from tta_bench.system.data import PLAIN, array_in_words, is_array
+from tta_bench.system.memory import Memory
 from tta_bench.system.sources import absolute, built_in_source, counts
 
 # An environment may see the packages of another one (--system-site-packages, a user's own): libraries as well.
@@ -60,13 +61,16 @@ ALL_TOLD = (
 # A class that is made by a call passes as theirs.
 MAKERS = ("abc", "builtins", "collections", "dataclasses", "enum", "types", "typing")
 MAIN = ("__main__", "__mp_main__")
+UNTOLD = "like nothing else"
 MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: by a class statement, mostly
 Above = tuple[int, ...]
 
 
 def described(value: object, own: Collection[str] = ()) -> Any:
     """As JSON. `own` are top-level packages that count by their code though they lie among the libraries."""
-    return Description(own).of(value)
+    description = Description(own)
+    words, shared = description.of(value), description.memory.shared()
+    return [words, shared] if shared else words
 
 
 def package_of(module: object) -> str:
@@ -115,10 +119,12 @@ def is_another(cls: type) -> bool:
 
 
 class Description:
-    """Functions, classes and modules stand in it once and are a number from then on: who calls whom is a net."""
+    """What may change, or leads elsewhere, stands in it once and is a number from then on: who calls whom is a net, and
+    one object in two places is not the same as two that are equal."""
 
     def __init__(self, own: Collection[str] = ()) -> None:
         self.own = own
+        self.memory = Memory()  # of the arrays that were met
         self.caches: list[Any] = []  # of functions that were met
         self._met: dict[int, tuple[str, object]] = {}  # by id, with the object itself: ids of the dead are used again
 
@@ -135,7 +141,7 @@ class Description:
         return self.first(value, (*above, id(value)))
 
     def stands_once(self, value: object) -> bool:
-        return isinstance(value, FunctionType | type | ModuleType)
+        return not isinstance(value, (tuple, frozenset, PurePath, *SILENT)) and not is_array(value)
 
     def is_another(self, cls: type) -> bool:
         return is_another(cls)
@@ -157,6 +163,7 @@ class Description:
             return [type(value).__name__, *pairs, *self.more(value, above)]
         array = array_in_words(value)
         if array is not None:
+            self.memory.note(value)
             return [self.of(array, above), *self.more(value, above)]
         if isinstance(value, FunctionType):
             return self._function(value, above)
@@ -211,6 +218,8 @@ class Description:
         used = {name: names[name] for name in asked if name in names}
         if looked_up.by_name(asked, names):  # which may be put together
             used |= dict(looked_up.what_it_may_find(names))
+        if not looked_up.ARGUMENTS.isdisjoint(asked):
+            used["sys.argv"] = sys.argv
         imports = late_imports(code, str(names.get("__package__") or ""))
         parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__, imports)
         return ["function", self.code(code, above), *(self.of(part, above) for part in parts)]
@@ -238,13 +247,18 @@ class Description:
         live = {name: value for name, value in sorted(vars(module).items()) if not name.startswith("__")}
         return [f"module{self._compiled(module.__name__)}", self.of(live, above)]
 
+    def generator(self, value: GeneratorType[Any, Any, Any], above: Above) -> Any:
+        """Under way, it holds iterators where nobody can look."""
+        under_way = inspect.getgeneratorstate(value) not in (inspect.GEN_CREATED, inspect.GEN_CLOSED)
+        return like_nothing_else() if under_way else self.of(inspect.getgeneratorlocals(value), above)
+
     def thing(self, value: Any, above: Above) -> Any:
         if isinstance(value, io.BytesIO | io.StringIO):  # data that looks like a file
             return [type(value).__name__, repr(value.getvalue())]
         if isinstance(value, PurePath):  # it keeps what it was asked for
             return [type(value).__name__, str(value)]
         if isinstance(value, GeneratorType):
-            return ["generator", self.code(value.gi_code, above), self.of(inspect.getgeneratorlocals(value), above)]
+            return ["generator", self.code(value.gi_code, above), self.generator(value, above)]
         if isinstance(value, weakref.ref):
             return ["weakref", self.of(value(), above)]
         if isinstance(value, SILENT):
@@ -264,9 +278,14 @@ class Description:
         except Exception:  # whoever can't be copied may raise anything
             opaque = any(map(_is_of_c, type(value).__mro__[:-1])) and not isinstance(value, ALL_TOLD)
             told = attributes and not opaque
-            inside = None if told else f"like nothing else: {secrets.token_hex(8)}"
+            inside = None if told else like_nothing_else()
         code = self._compiled(getattr(value, "__module__", None)) if callable(value) else ""  # a function of Cython's
         return [self.of(type(value), above), self.of(attributes, above), self.of(inside, above), *filter(None, [code])]
+
+
+def like_nothing_else() -> str:
+    """Of what can't be looked into."""
+    return f"{UNTOLD}: {secrets.token_hex(8)}"
 
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:

@@ -51,6 +51,10 @@ class FreshLoader(SourceFileLoader):
         code: CodeType = self.source_to_code(source.content, self.path)
         return code
 
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        altered.note_birth(module.__name__)
+
 
 class FreshExtension(ExtensionFileLoader):
     """Remembers what was in the file that Python loads."""
@@ -263,7 +267,8 @@ def import_digest(module: str) -> str:
     """Of what an import within a notebook's function will find, and then executes; empty for what is ours or counts as
     a library's name."""
     if module in _loaded:
-        return digest(_loaded[module].content)
+        own, learnt = digest(_loaded[module].content), altered.learnt(module)
+        return digest([own, learnt]) if learnt else own
     if module in sys.modules:
         return _live_digest(module) if is_outside(module) else distributions.content(package_of(module))
     if module in _kept and _kept[module][0] == NOTEBOOK:

@@ -10,6 +10,7 @@ from typing import Any
 from tta_bench.system.data import is_data
 
 LOOKING_UP = {"globals", "eval", "exec", "vars", "locals", "__main__"}
+ARGUMENTS = {"argv", "parse_args", "parse_known_args"}  # of the script that was started
 NOTEBOOKS_OWN = {"In", "Out", "exit", "quit", "get_ipython"}
 
 
