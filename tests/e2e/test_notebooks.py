@@ -264,6 +264,23 @@ def test_what_a_class_keeps_is_said_of_both_runs(bench: tta_bench.Bench, typed: 
     assert first.config != second.config
 
 
+def test_what_no_identity_knows_is_seen_in_the_scores(
+    bench: tta_bench.Bench, typed: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that somebody has put on a library's module."""
+    mine = typed(cell("torch.alpha_of_mine"))
+    runs, scores = [], []
+    for alpha in (1.0, 1.0, -1.0, -1.0):
+        monkeypatch.setattr(torch, "alpha_of_mine", alpha, raising=False)
+        runs.append(tta_bench.run(mine.Mine(), "toy", "toyclip", bench=bench))
+        scores.append(runs[-1].scores())
+    assert len({run.run_id for run in runs}) == 1
+    assert runs[0].created == runs[1].created != runs[2].created == runs[3].created
+    assert runs[1].notes == []
+    assert np.array_equal(scores[1], -scores[2])
+    assert "an earlier run of the same identity gave mine other scores" in runs[3].notes[0]
+
+
 CLOSED = """
 def memory():
     seen = []

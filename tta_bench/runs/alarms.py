@@ -86,6 +86,14 @@ def changed_class(method: str) -> list[str]:
     ]
 
 
+def other_scores(method: str) -> list[str]:
+    """An instance that its identity takes for one that was run, and which gives something else."""
+    return [
+        f"an earlier run of the same identity gave {method} other scores from the first images on, and is replaced by "
+        "this one: something decides them that no identity knows (make it a hyper-parameter)"
+    ]
+
+
 def changed_instance(method: str) -> list[str]:
     """An instance of which a copy has run, and which shares with it what copying does not copy."""
     return [

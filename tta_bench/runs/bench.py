@@ -335,12 +335,21 @@ class Bench:
         run = self.prepare(spec)
         folder = RunFolder(self.runs, run.run_id)
         record, _ = (None, "") if force or folder.untidy else folder.state()  # without a lock: it may be read-only
+        if record is not None and (unlike := self._second_look(run, record)):
+            run.notes += unlike
+            record, force = None, True
         already = record is not None
         if record is None:
             record, already = self._locked(folder, run, force)
         if not self._handed_out:
             known.remember(self.home, spec, self.surroundings(spec), run.run_id, run.read_from)
         return self._found(record) if already else Outcome(record, already)
+
+    def _second_look(self, run: Run, record: RunRecord) -> list[str]:
+        """What to say if an instance does not give what its record says."""
+        from tta_bench.runs.second_look import unlike_record
+
+        return unlike_record(run, record, self.configure)
 
     def _locked(self, folder: RunFolder, run: Run, force: bool) -> Outcome:
         """A second process waits, and then finds the record."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -147,6 +148,15 @@ class Run:
         if changed:
             checkpoint.unlink(missing_ok=True)
             raise BadData(f"{', '.join(changed)} was changed while the run read it: nothing is recorded; run it again")
+
+    def steps(self) -> Tensor:
+        """What an instance's steps return, [N, B, C]; nothing is recorded."""
+        task, observe = self._task(), self._encode(Silent())
+        never = Checkpoints(Path("never written"), math.inf, "", proven=False)
+        with self._in_hand(task):
+            outputs = adapt(self.method, task, self.stream, observe, never, Silent(), self.spec.ties).outputs
+        assert outputs is not None  # the stream is not empty
+        return outputs
 
     def begin(self, reporter: Reporter) -> Iterator[Observation]:
         """Encodes what is missing and starts the method: what it is then to step through, for who looks on."""
