@@ -27,9 +27,8 @@ def unlike_record(run: Run, record: RunRecord, configure: Callable[[RunSpec], Co
     if not run.in_callers_process or run.configured.uncopied:
         return []
     assert record.folder is not None
-    recorded = read_tensors(record.folder / OUTPUTS, record.files[OUTPUTS])[0]["outputs"].astype(
-        np.float64
-    )  # [N, B, C]
+    stored, _ = read_tensors(record.folder / OUTPUTS, record.files[OUTPUTS])
+    recorded = stored["outputs"].astype(np.float64)  # [N, B, C]
     first = dataclasses.replace(run.spec, limit=min(REPEATED, record.n))
     outputs = dataclasses.replace(run, spec=first, configured=configure(run.spec)).steps()  # [N', B, C]
     before = recorded[: len(outputs)]
