@@ -203,6 +203,33 @@ def test_sound_files_of_flat_pictures_are_whole(kind: str, options: dict[str, An
         assert decode(saved(pixels, kind, **options)).size == (1000, 1000)
 
 
+CHECKSUMS = "its checksums are not those of what is in it"
+
+
+@pytest.mark.parametrize("left", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("kind", ["noise", "a soft picture"])
+def test_a_png_whose_end_is_zeros_is_refused(kind: str, left: float) -> None:
+    """Pillow compares no checksum of the pixels; where the codes make a byte of zeros, the picture gets full of it."""
+    pixels = noise() if kind == "noise" else np.cumsum(noise() % 5, axis=1).astype(np.uint8)
+    whole = saved(pixels, "PNG")
+    line = refusal(with_a_hole(whole, int(left * len(whole)), len(whole)))
+    assert CHECKSUMS in line or "can't be decoded" in line  # Pillow's own word, where it notices
+
+
+def test_a_png_is_as_its_checksums_say_up_to_its_end() -> None:
+    whole = saved(noise(), "PNG")
+    np.testing.assert_array_equal(np.asarray(decode(whole + bytes(100))), noise())
+    assert CHECKSUMS in refusal(with_a_hole(whole, len(whole) - 16, len(whole) - 12))  # the last one of the pixels
+    assert CHECKSUMS in refusal(with_a_hole(whole, len(whole) - 4, len(whole)))
+    assert CHECKSUMS in refusal(whole[:-12])  # without the chunk that ends it
+
+
+def test_a_sound_png_of_several_pictures_is_whole() -> None:
+    whole = saved(noise(), "PNG", save_all=True, append_images=[Image.fromarray(255 - noise())])
+    assert b"fdAT" in whole
+    np.testing.assert_array_equal(np.asarray(decode(whole)), noise())
+
+
 # ---- value ranges
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tta_bench.errors import BadData
-from tta_bench.pixels.cut_short import SHOW_A_CUT, is_cut_short
+from tta_bench.pixels.damage import SHOW_DAMAGE, damage
 from tta_bench.system.plain_pillow import plain_pillow
 
 MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
@@ -39,8 +39,8 @@ def decode(source: Path | bytes) -> Image.Image:
             if why := _misread(image):
                 raise BadData(f"{why}, which would be read as something else: save it with 8 bits")
             image.load()
-            if image.format in SHOW_A_CUT and is_cut_short(_content(source), image.format):
-                raise BadData("it holds a stretch of zeros, as a copy that was cut short: get it again")
+            if image.format in SHOW_DAMAGE and (why := damage(_content(source), image.format)):
+                raise BadData(why)
             if image.format == "TGA" and not _content(source)[17] & 15:  # so many bits of transparency
                 return image.convert("RGB")  # the byte that is there for it may hold anything
             return to_rgb(_upright(image), wide=image.format not in GRAY_16)
