@@ -18,7 +18,7 @@ from PIL import Image, ImageFile
 
 from tta_bench.datasets.folder import Folder
 from tta_bench.errors import BadData
-from tta_bench.pixels.decode import MAX_PIXELS, decode
+from tta_bench.pixels.decode import MAX_PIXELS, decode, readable_names
 
 Image.init()
 needs_avif = pytest.mark.skipif("AVIF" not in Image.SAVE, reason="this Pillow knows no AVIF")
@@ -400,5 +400,42 @@ def test_no_program_is_started_for_a_picture(tmp_path: Path) -> None:
     """Pillow hands EPS to Ghostscript, which runs what is in it."""
     file = tmp_path / "a.jpg"
     file.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
-    with pytest.raises(BadData, match="not an image, or of an unknown format"):
-        decode(file)
+    assert "EPS is not read here: save it as PNG or JPEG" in refusal(file)
+
+
+# ---- formats
+
+
+def fits() -> bytes:
+    """2 x 2 pixels of 16 bits, which stand for 32,768 more than is written: Pillow does not look at that."""
+    cards = ["SIMPLE  = T", "BITPIX  = 16", "NAXIS   = 2", "NAXIS1  = 2", "NAXIS2  = 2", "BZERO   = 32768", "END"]
+    return "".join(card.ljust(80) for card in cards).ljust(2880).encode() + bytes(2880)
+
+
+@pytest.mark.parametrize("kind", ["FITS", "ICO", "PCX", "SGI", "DDS", "QOI"])
+def test_formats_that_can_be_misread_are_refused(kind: str) -> None:
+    content = fits() if kind == "FITS" else saved(noise(16, 16), kind)
+    assert f"{kind} is not read here: save it as PNG or JPEG" in refusal(content)
+
+
+def test_an_animation_is_not_taken_for_a_tga() -> None:
+    """A TGA has no mark that it could be known by, and a header of these numbers may be one of 8 x 3 pixels."""
+    size, depth, flags, milliseconds = 0x20000, 8, 3, 24
+    header = struct.pack("<IHHHHHHI", size, 0xAF12, 1, 32, 20, depth, flags, milliseconds)
+    assert "FLI is not read here" in refusal(header.ljust(size, b"\0"))
+
+
+READ = ["JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "JPEG2000"]
+
+
+@pytest.mark.parametrize("kind", [*READ, pytest.param("AVIF", marks=needs_avif)])
+def test_the_usual_formats_are_read(kind: str) -> None:
+    options = {"append_images": [Image.new("RGB", (16, 16))], "save_all": True} if kind == "MPO" else {}
+    content = saved(np.full((16, 16, 3), 200, np.uint8), kind, **options)
+    assert Image.open(io.BytesIO(content)).format == kind
+    assert decode(content).size == (16, 16)
+
+
+def test_names_are_those_of_the_formats_that_are_read() -> None:
+    assert {".jpg", ".jpeg", ".mpo", ".png", ".webp", ".gif", ".bmp", ".tif", ".ppm", ".tga"} <= readable_names()
+    assert not {".fits", ".psd", ".ico", ".qoi", ".pcx", ".sgi", ".dds", ".eps", ".pdf", ".txt"} & readable_names()

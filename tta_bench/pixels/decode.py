@@ -20,7 +20,8 @@ from tta_bench.system.plain_pillow import plain_pillow
 
 MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
 LIMIT = "TTABENCH_MAX_PIXELS"
-RUN_A_PROGRAM = ("EPS", "WMF")  # formats that Pillow hands to another program, as a picture may ask it to
+# By Pillow's names. Of the others it runs a program for some (EPS, WMF) and misreads some (FITS, PSD).
+READ = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "AVIF", "JPEG2000")
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
 BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags of a TIFF
 WHITE_IS_ZERO, SIGNED = 0, 2  # values of the latter two
@@ -36,6 +37,8 @@ def decode(source: Path | bytes) -> Image.Image:
         Image.init()  # so that all formats, and their switches, are known
         content = io.BytesIO(source) if isinstance(source, bytes) else source
         with plain_pillow(), _opened(content, _limit()) as image:
+            if image.format not in READ:
+                raise BadData(f"{image.format} is not read here: save it as PNG or JPEG")
             if why := _misread(image):
                 raise BadData(f"{why}, which would be read as something else: save it with 8 bits")
             image.load()
@@ -59,8 +62,7 @@ def decode(source: Path | bytes) -> Image.Image:
 def readable_names() -> frozenset[str]:
     """Suffixes of files that `decode` may be able to read."""
     Image.init()
-    formats = [name for name in Image.OPEN if name not in RUN_A_PROGRAM]
-    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in formats)
+    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in READ)
 
 
 def _misread(image: Image.Image) -> str:
@@ -96,7 +98,7 @@ def _opened(source: Path | io.BytesIO, limit: int) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
-            image = Image.open(source, formats=[name for name in Image.ID if name not in RUN_A_PROGRAM])
+            image = Image.open(source)  # of any format: TGA has no mark, and alone would take others' files for its own
     except Image.DecompressionBombError:
         raise BadData(f"it has far {advice}") from None
     with image:
