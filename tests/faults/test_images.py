@@ -298,6 +298,24 @@ def test_gray_that_would_show_something_else_is_refused(
     decode(gray_tiff(8, 0, 1))
 
 
+def palette_tiff(highest: int) -> bytes:
+    """2 x 1 pixels of the lightest colour that the palette has, uncompressed."""
+    tags = [(256, 2), (257, 1), (258, 8), (259, 1), (262, 3), (273, 8), (277, 1), (278, 1), (279, 2)]
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
+    behind = 12 + 2 + 12 * (len(tags) + 1) + 4
+    entries += struct.pack("<HHII", 320, 3, 3 * 256, behind)
+    colours = struct.pack("<768H", *3 * [level * highest // 255 for level in range(256)])
+    header = struct.pack("<2sHI4s", b"II", 42, 12, b"\xff\xff\0\0")
+    return header + struct.pack("<H", len(tags) + 1) + entries + bytes(4) + colours
+
+
+def test_a_palette_of_fewer_bits_than_a_tiff_has_is_refused() -> None:
+    """Pillow takes the upper half of its 16 bits, which is zero."""
+    assert "a palette of 8-bit values" in refusal(palette_tiff(255))
+    assert decode(palette_tiff(65_535)).getpixel((0, 0)) == (255, 255, 255)
+    assert decode(palette_tiff(0)).getpixel((0, 0)) == (0, 0, 0)
+
+
 def test_a_transparent_value_of_16_bit_gray_is_refused() -> None:
     buffer = io.BytesIO()
     Image.fromarray(np.zeros((4, 4), np.uint16)).save(buffer, "PNG", transparency=0)

@@ -23,8 +23,8 @@ LIMIT = "TTABENCH_MAX_PIXELS"
 # By Pillow's names. Of the others it runs a program for some (EPS, WMF) and misreads some (FITS, PSD).
 READ = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "AVIF", "JPEG2000")
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
-BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags of a TIFF
-WHITE_IS_ZERO, SIGNED = 0, 2  # values of the latter two
+BITS, PHOTOMETRIC, PALETTE, SAMPLE_FORMAT = 258, 262, 320, 339  # tags of a TIFF
+WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and SAMPLE_FORMAT
 OTHERWISE = "save it with 8 or 16 bits"
 
 
@@ -40,7 +40,7 @@ def decode(source: Path | bytes) -> Image.Image:
             if image.format not in READ:
                 raise BadData(f"{image.format} is not read here: save it as PNG or JPEG")
             if why := _misread(image):
-                raise BadData(f"{why}, which would be read as something else: save it with 8 bits")
+                raise BadData(f"{why}, which would be read as something else: save it as PNG with 8 bits")
             image.load()
             if image.format in SHOW_DAMAGE and (why := damage(_content(source), image.format)):
                 raise BadData(why)
@@ -66,10 +66,12 @@ def readable_names() -> frozenset[str]:
 
 
 def _misread(image: Image.Image) -> str:
-    """Kinds of gray whose values Pillow hands on without what the file says of them."""
+    """Kinds of gray and of palettes whose values Pillow hands on without what the file says of them."""
     if image.mode.startswith("I") and "transparency" in image.info:
         return "16-bit gray with a transparent value"
     tags: Mapping[int, Any] = getattr(image, "tag_v2", {})  # of a TIFF
+    if image.mode.startswith("P") and 0 < max(tags.get(PALETTE, (0,))) < 256:  # Pillow keeps the upper half of 16 bits
+        return "a palette of 8-bit values"
     bits, signed = tags.get(BITS, (1,))[0], SIGNED in tags.get(SAMPLE_FORMAT, ())
     if signed and bits < 32:
         return f"signed values of {bits} bits"
