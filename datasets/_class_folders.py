@@ -78,7 +78,7 @@ def _warnings(found: dict[str, list[str]], passed_over: list[Path]) -> Iterator[
         yield f"folder: no image in {counted(len(empty), 'folder')}, the first is {empty[0]}: a class all the same"
     if passed_over:
         yield (
-            f"folder: passed over as no images in classes' folders: {passed_over[0].parent.name}/{passed_over[0].name}"
+            f"folder: passed over as no images that are read: {passed_over[0].parent.name}/{passed_over[0].name}"
             + (f" and {len(passed_over) - 1:,} more" if len(passed_over) > 1 else "")
         )
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import Preprocess
-from tta_bench.pixels.decode import decode
+from tta_bench.pixels.decode import decode, readable_names
 from tta_bench.pixels.resize import resize_centre_crop, to_pixels
 from tta_bench.system import contents
 from tta_bench.system.files import digest
@@ -89,10 +89,13 @@ class Generated:
         found: dict[int, Path] = {}
         for file in sorted(f for f in folder.iterdir() if f.name.startswith(prefix)) if folder.is_dir() else []:
             number = re.fullmatch("[0-9]+", file.stem.removeprefix(prefix))
-            if file.suffix.lower() not in SUFFIXES or not (number or alone):
+            if file.suffix.lower() not in readable_names() or not (number or alone):
                 continue
             if number is None:
                 raise BadData(f"{file}: its name is not a number, so it is no generated image; take it away")
+            if file.suffix.lower() not in SUFFIXES:
+                *others, last = sorted(SUFFIXES)
+                raise BadData(f"{file}: no format of generated images; save it as {', '.join(others)} or {last}")
             if int(number[0]) in found:
                 raise BadData(f"{file}: has the number of {found[int(number[0])].name}; take one of them away")
             found[int(number[0])] = file

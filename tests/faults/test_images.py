@@ -18,7 +18,7 @@ from PIL import Image, ImageFile
 
 from tta_bench.datasets.folder import Folder
 from tta_bench.errors import BadData
-from tta_bench.pixels.decode import MAX_PIXELS, decode
+from tta_bench.pixels.decode import MAX_PIXELS, decode, readable_names
 
 Image.init()
 needs_avif = pytest.mark.skipif("AVIF" not in Image.SAVE, reason="this Pillow knows no AVIF")
@@ -203,6 +203,33 @@ def test_sound_files_of_flat_pictures_are_whole(kind: str, options: dict[str, An
         assert decode(saved(pixels, kind, **options)).size == (1000, 1000)
 
 
+CHECKSUMS = "its checksums are not those of what is in it"
+
+
+@pytest.mark.parametrize("left", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("kind", ["noise", "a soft picture"])
+def test_a_png_whose_end_is_zeros_is_refused(kind: str, left: float) -> None:
+    """Pillow compares no checksum of the pixels; where the codes make a byte of zeros, the picture gets full of it."""
+    pixels = noise() if kind == "noise" else np.cumsum(noise() % 5, axis=1).astype(np.uint8)
+    whole = saved(pixels, "PNG")
+    line = refusal(with_a_hole(whole, int(left * len(whole)), len(whole)))
+    assert CHECKSUMS in line or "can't be decoded" in line  # Pillow's own word, where it notices
+
+
+def test_a_png_is_as_its_checksums_say_up_to_its_end() -> None:
+    whole = saved(noise(), "PNG")
+    np.testing.assert_array_equal(np.asarray(decode(whole + bytes(100))), noise())
+    assert CHECKSUMS in refusal(with_a_hole(whole, len(whole) - 16, len(whole) - 12))  # the last one of the pixels
+    assert CHECKSUMS in refusal(with_a_hole(whole, len(whole) - 4, len(whole)))
+    assert CHECKSUMS in refusal(whole[:-12])  # without the chunk that ends it
+
+
+def test_a_sound_png_of_several_pictures_is_whole() -> None:
+    whole = saved(noise(), "PNG", save_all=True, append_images=[Image.fromarray(255 - noise())])
+    assert b"fdAT" in whole
+    np.testing.assert_array_equal(np.asarray(decode(whole)), noise())
+
+
 # ---- value ranges
 
 
@@ -269,6 +296,24 @@ def test_gray_that_would_show_something_else_is_refused(
     assert said in refusal(gray_tiff(bits, photometric, sample_format))
     decode(gray_tiff(16, 1, 1))
     decode(gray_tiff(8, 0, 1))
+
+
+def palette_tiff(highest: int) -> bytes:
+    """2 x 1 pixels of the lightest colour that the palette has, uncompressed."""
+    tags = [(256, 2), (257, 1), (258, 8), (259, 1), (262, 3), (273, 8), (277, 1), (278, 1), (279, 2)]
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
+    behind = 12 + 2 + 12 * (len(tags) + 1) + 4
+    entries += struct.pack("<HHII", 320, 3, 3 * 256, behind)
+    colours = struct.pack("<768H", *3 * [level * highest // 255 for level in range(256)])
+    header = struct.pack("<2sHI4s", b"II", 42, 12, b"\xff\xff\0\0")
+    return header + struct.pack("<H", len(tags) + 1) + entries + bytes(4) + colours
+
+
+def test_a_palette_of_fewer_bits_than_a_tiff_has_is_refused() -> None:
+    """Pillow takes the upper half of its 16 bits, which is zero."""
+    assert "a palette of 8-bit values" in refusal(palette_tiff(255))
+    assert decode(palette_tiff(65_535)).getpixel((0, 0)) == (255, 255, 255)
+    assert decode(palette_tiff(0)).getpixel((0, 0)) == (0, 0, 0)
 
 
 def test_a_transparent_value_of_16_bit_gray_is_refused() -> None:
@@ -373,5 +418,42 @@ def test_no_program_is_started_for_a_picture(tmp_path: Path) -> None:
     """Pillow hands EPS to Ghostscript, which runs what is in it."""
     file = tmp_path / "a.jpg"
     file.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
-    with pytest.raises(BadData, match="not an image, or of an unknown format"):
-        decode(file)
+    assert "EPS is not read here: save it as PNG or JPEG" in refusal(file)
+
+
+# ---- formats
+
+
+def fits() -> bytes:
+    """2 x 2 pixels of 16 bits, which stand for 32,768 more than is written: Pillow does not look at that."""
+    cards = ["SIMPLE  = T", "BITPIX  = 16", "NAXIS   = 2", "NAXIS1  = 2", "NAXIS2  = 2", "BZERO   = 32768", "END"]
+    return "".join(card.ljust(80) for card in cards).ljust(2880).encode() + bytes(2880)
+
+
+@pytest.mark.parametrize("kind", ["FITS", "ICO", "PCX", "SGI", "DDS", "QOI"])
+def test_formats_that_can_be_misread_are_refused(kind: str) -> None:
+    content = fits() if kind == "FITS" else saved(noise(16, 16), kind)
+    assert f"{kind} is not read here: save it as PNG or JPEG" in refusal(content)
+
+
+def test_an_animation_is_not_taken_for_a_tga() -> None:
+    """A TGA has no mark that it could be known by, and a header of these numbers may be one of 8 x 3 pixels."""
+    size, depth, flags, milliseconds = 0x20000, 8, 3, 24
+    header = struct.pack("<IHHHHHHI", size, 0xAF12, 1, 32, 20, depth, flags, milliseconds)
+    assert "FLI is not read here" in refusal(header.ljust(size, b"\0"))
+
+
+READ = ["JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "JPEG2000"]
+
+
+@pytest.mark.parametrize("kind", [*READ, pytest.param("AVIF", marks=needs_avif)])
+def test_the_usual_formats_are_read(kind: str) -> None:
+    options = {"append_images": [Image.new("RGB", (16, 16))], "save_all": True} if kind == "MPO" else {}
+    content = saved(np.full((16, 16, 3), 200, np.uint8), kind, **options)
+    assert Image.open(io.BytesIO(content)).format == kind
+    assert decode(content).size == (16, 16)
+
+
+def test_names_are_those_of_the_formats_that_are_read() -> None:
+    assert {".jpg", ".jpeg", ".mpo", ".png", ".webp", ".gif", ".bmp", ".tif", ".ppm", ".tga"} <= readable_names()
+    assert not {".fits", ".psd", ".ico", ".qoi", ".pcx", ".sgi", ".dds", ".eps", ".pdf", ".txt"} & readable_names()

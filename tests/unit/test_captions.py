@@ -333,6 +333,19 @@ def test_only_numbers_name_generated_images(tmp_path: Path) -> None:
         recipe.files("x.jpg")
 
 
+@pytest.mark.parametrize("name", ["x/0.bmp", "x/0.GIF", "x/0.jfif", "x_0.tif"])
+def test_a_generated_image_of_another_format_is_not_passed_over(name: str, tmp_path: Path) -> None:
+    """The images behind it would be taken in its place."""
+    for k in (1, 2):
+        draw((tmp_path / name).with_name(Path(name).stem.replace("0", f"{k}.png")), k)
+    recipe = Generated(2, str(tmp_path))
+    (tmp_path / name).with_suffix(".txt").touch()
+    assert levels(recipe, "x") == [1, 2]
+    draw(tmp_path / name, 0)
+    with pytest.raises(BadData, match=f"{name}: .*save it as .jpeg, .jpg, .png or .webp"):
+        recipe.files("x")
+
+
 def test_a_whole_id_comes_before_its_stem(tmp_path: Path) -> None:
     draw(tmp_path / "a" / "0.png", 10)
     draw(tmp_path / "a.png" / "0.png", 20)

@@ -170,7 +170,7 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
     assert dataset.ids == ["dog/0.JPEG", "dog/1.JPEG", "tabby_cat/0.JPEG"]
     assert dataset.labels.tolist() == [[1, 0], [1, 0], [0, 1]]
     assert "each of its 2 folders is taken as a class" in dataset.warnings[0]
-    assert dataset.warnings[1] == "folder: passed over as no images in classes' folders: dog/notes.txt"
+    assert dataset.warnings[1] == "folder: passed over as no images that are read: dog/notes.txt"
     assert place in dataset.sources  # a new class is noticed
 
 
@@ -178,13 +178,14 @@ def test_what_is_in_a_class_folder_and_does_not_count_is_said(tmp_path: Path) ->
     place = make_classes(tmp_path, "cat", "dog")
     photo(place / "dog" / "0.JPEG").rename(place / "dog" / "browser.jfif")
     photo(place / "dog" / "deeper" / "a.jpg")
+    (place / "dog" / "a.fits").touch()  # a picture of a format that is not read
     photo(place / "__MACOSX" / "._0.JPEG")
     (place / "empty").mkdir()
     dataset = Folder.open(place)
     assert dataset.ids == ["cat/0.JPEG", "dog/1.JPEG", "dog/browser.jfif"]
     assert dataset.class_names == ("cat", "dog", "empty")
     assert "no image in 1 folder, the first is empty: a class all the same" in dataset.warnings[1]
-    assert dataset.warnings[2].endswith(": dog/deeper")
+    assert dataset.warnings[2].endswith(": dog/a.fits and 1 more")
 
 
 def test_class_names_and_their_order_are_those_of_the_list(tmp_path: Path) -> None:

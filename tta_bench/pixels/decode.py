@@ -15,15 +15,16 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tta_bench.errors import BadData
-from tta_bench.pixels.cut_short import SHOW_A_CUT, is_cut_short
+from tta_bench.pixels.damage import SHOW_DAMAGE, damage
 from tta_bench.system.plain_pillow import plain_pillow
 
 MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
 LIMIT = "TTABENCH_MAX_PIXELS"
-RUN_A_PROGRAM = ("EPS", "WMF")  # formats that Pillow hands to another program, as a picture may ask it to
+# By Pillow's names. Of the others it runs a program for some (EPS, WMF) and misreads some (FITS, PSD).
+READ = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "AVIF", "JPEG2000")
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
-BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # tags of a TIFF
-WHITE_IS_ZERO, SIGNED = 0, 2  # values of the latter two
+BITS, PHOTOMETRIC, PALETTE, SAMPLE_FORMAT = 258, 262, 320, 339  # tags of a TIFF
+WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and SAMPLE_FORMAT
 OTHERWISE = "save it with 8 or 16 bits"
 
 
@@ -36,11 +37,13 @@ def decode(source: Path | bytes) -> Image.Image:
         Image.init()  # so that all formats, and their switches, are known
         content = io.BytesIO(source) if isinstance(source, bytes) else source
         with plain_pillow(), _opened(content, _limit()) as image:
+            if image.format not in READ:
+                raise BadData(f"{image.format} is not read here: save it as PNG or JPEG")
             if why := _misread(image):
-                raise BadData(f"{why}, which would be read as something else: save it with 8 bits")
+                raise BadData(f"{why}, which would be read as something else: save it as PNG with 8 bits")
             image.load()
-            if image.format in SHOW_A_CUT and is_cut_short(_content(source), image.format):
-                raise BadData("it holds a stretch of zeros, as a copy that was cut short: get it again")
+            if image.format in SHOW_DAMAGE and (why := damage(_content(source), image.format)):
+                raise BadData(why)
             if image.format == "TGA" and not _content(source)[17] & 15:  # so many bits of transparency
                 return image.convert("RGB")  # the byte that is there for it may hold anything
             return to_rgb(_upright(image), wide=image.format not in GRAY_16)
@@ -59,15 +62,16 @@ def decode(source: Path | bytes) -> Image.Image:
 def readable_names() -> frozenset[str]:
     """Suffixes of files that `decode` may be able to read."""
     Image.init()
-    formats = [name for name in Image.OPEN if name not in RUN_A_PROGRAM]
-    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in formats)
+    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in READ)
 
 
 def _misread(image: Image.Image) -> str:
-    """Kinds of gray whose values Pillow hands on without what the file says of them."""
+    """Kinds of gray and of palettes whose values Pillow hands on without what the file says of them."""
     if image.mode.startswith("I") and "transparency" in image.info:
         return "16-bit gray with a transparent value"
     tags: Mapping[int, Any] = getattr(image, "tag_v2", {})  # of a TIFF
+    if image.mode.startswith("P") and 0 < max(tags.get(PALETTE, (0,))) < 256:  # Pillow keeps the upper half of 16 bits
+        return "a palette of 8-bit values"
     bits, signed = tags.get(BITS, (1,))[0], SIGNED in tags.get(SAMPLE_FORMAT, ())
     if signed and bits < 32:
         return f"signed values of {bits} bits"
@@ -96,7 +100,7 @@ def _opened(source: Path | io.BytesIO, limit: int) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
-            image = Image.open(source, formats=[name for name in Image.ID if name not in RUN_A_PROGRAM])
+            image = Image.open(source)  # of any format: TGA has no mark, and alone would take others' files for its own
     except Image.DecompressionBombError:
         raise BadData(f"it has far {advice}") from None
     with image:

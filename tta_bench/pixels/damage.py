@@ -1,18 +1,24 @@
-"""Zeros where no encoder writes them: a copy that was cut short is as long as it should be, and decodes without a word.
+"""Damage that decoders take without a word: a copy that was cut short may be as long as it should be.
 
-Only JPEG and AVIF show it. Sound WebP files of large flat pictures hold zeros as well, thousands of them at the end.
+Only PNG has checksums for all that is in it. JPEG and AVIF show zeros where no encoder writes them. Sound WebP files of
+large flat pictures hold zeros as well, thousands of them at the end.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 
 JPEGS = ("JPEG", "MPO")
-SHOW_A_CUT = (*JPEGS, "AVIF")  # by Pillow's names
+SHOW_DAMAGE = ("PNG", *JPEGS, "AVIF")  # by Pillow's names
+CHANGED = "its checksums are not those of what is in it, as in a damaged copy: get it again"
+CUT_SHORT = "it holds a stretch of zeros, as a copy that was cut short: get it again"
 ZEROS = bytes(64)
 FEW_ZEROS = bytes(16)  # enough where a file has no end, either
 SPACE = b" \t\r\n"  # what an editor or a protocol may have put behind the zeros
+
+PNG_SIGNATURE, LAST_CHUNK = b"\x89PNG\r\n\x1a\n", b"IEND"
 
 SEGMENT = re.compile(rb"\xff+([\x01-\xfe])(..)", re.DOTALL)  # of a JPEG: its marker and how long it is
 NEXT_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # those left out belong to the scan: stuffed bytes, restarts
@@ -21,11 +27,29 @@ AC = 0x10  # in the name of a Huffman table
 ALL_COEFFICIENTS, SIXTEEN_ZEROS = 63, 0xF0
 
 
-def is_cut_short(content: bytes, kind: str | None) -> bool:
-    """Whether a file of that format, which could be decoded, holds zeros that show that it is not whole."""
+def damage(content: bytes, kind: str) -> str:
+    """What shows that a file of that format, which could be decoded, is not whole; nothing if nothing does."""
+    if kind == "PNG":
+        return "" if _checksums_hold(content) else CHANGED
     if kind in JPEGS:
-        return _has_no_end(content) or (ZEROS in content and _has_a_hole(content))
-    return kind == "AVIF" and ZEROS in content and _data_end_in_zeros(content)
+        cut = _has_no_end(content) or (ZEROS in content and _has_a_hole(content))
+    else:
+        cut = kind == "AVIF" and ZEROS in content and _data_end_in_zeros(content)
+    return CUT_SHORT if cut else ""
+
+
+# ------------------------------------------------------------------------------------------------------------- PNG
+
+
+def _checksums_hold(content: bytes) -> bool:
+    """Of all chunks up to the last, which must be there: Pillow compares none of those that hold the pixels."""
+    at, kind = len(PNG_SIGNATURE), b""
+    while kind != LAST_CHUNK:
+        start, end = at + 4, at + 8 + int.from_bytes(content[at : at + 4])  # of what is summed up: name and data
+        kind, at = content[start : start + 4], end + 4
+        if at > len(content) or zlib.crc32(content[start:end]) != int.from_bytes(content[end:at]):
+            return False
+    return True
 
 
 # ------------------------------------------------------------------------------------------------------------ JPEG
