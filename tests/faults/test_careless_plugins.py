@@ -186,12 +186,17 @@ def test_a_recipe_that_draws_anew_each_time_is_named(toy_bench: Bench, monkeypat
 
 
 class Jittered(Toy):
-    """As one that was written for training."""
+    """As one that was written for training. Most pictures come out as they are, by chance the first as well."""
+
+    asked: ClassVar[int] = 0
 
     def __getitem__(self, i: int) -> Sample:
         sample = super().__getitem__(i)
-        shift = int(np.random.randint(1, 200))  # noqa: NPY002
-        return Sample(sample.id, lambda: sample.load().point(lambda value: (value + shift) % 256), sample.labels)
+        Jittered.asked += i == 5
+        shift = Jittered.asked % 200
+        return Sample(
+            sample.id, lambda: sample.load().point(lambda value: (value + shift * (i == 5)) % 256), sample.labels
+        )
 
 
 def test_a_dataset_that_draws_its_pictures_anew_is_named(toy_bench: Bench) -> None:

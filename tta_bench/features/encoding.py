@@ -23,6 +23,7 @@ from tta_bench.system.progress import Advance, Reporter, Silent
 
 NORM_TOLERANCE = 0.01  # half precision is within 0.001
 COMPANY_TOLERANCE = 0.1  # of a feature's length; bfloat16 rounds otherwise in another batch, by some hundredths
+LOADED_TWICE = 8  # pictures of a dataset that may draw them anew: a mirror is turned for every second one only
 FLUSH_SECONDS = 1.0  # at most this much work is lost to a kill -9
 
 
@@ -133,17 +134,20 @@ class EncodedViews:
 
     def _refuse_chance(self, block: int) -> None:
         """Images and recipes of somebody's own have to be the same each time: features may be made in parts."""
-        if origin_of(self.dataset).built_in and origin_of(self.recipe).built_in:
+        drawn = not origin_of(self.dataset).built_in
+        if not drawn and origin_of(self.recipe).built_in:
             return
-        first = self.entry.images_of(block)[0]
+        images = self.entry.images_of(block)
+        first = images[0]
         one, other = (render(self.dataset, first, self.recipe, self.seed, self.preprocess) for _ in range(2))
+        for index in images[: LOADED_TWICE if drawn else 0]:
+            picture, again = (self.dataset[index] for _ in range(2))
+            if picture.load().tobytes() != again.load().tobytes():
+                raise PluginError(
+                    f"dataset '{self.dataset.name}' gives another picture for {picture.id} each time: load the same one"
+                )
         if torch.equal(one, other):
             return
-        picture, again = (self.dataset[first] for _ in range(2))
-        if picture.load().tobytes() != again.load().tobytes():
-            raise PluginError(
-                f"dataset '{self.dataset.name}' gives another picture for {picture.id} each time: load the same one"
-            )
         raise PluginError(
             f"recipe '{self.recipe.name}' makes other views of the same image each time: draw them from its seed, "
             "the image's id and the view's number alone"
