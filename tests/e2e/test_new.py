@@ -52,6 +52,7 @@ def test_a_loose_file_keeps_the_rules(kind: str, invoke: Invoke, working_folder:
 
 def test_the_new_method_runs_beside_others(invoke: Invoke, working_folder: Path) -> None:
     written = invoke("new", "method", "mine", "--file")
+    assert written.code == 0, written.err
     toy = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0")
     run = (*written.out.splitlines()[-2].split()[1:], *toy)
     assert run[run.index("--limit") + 1] == str(demo.IMAGES)
