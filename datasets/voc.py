@@ -194,7 +194,8 @@ def _read_annotation(file: Path) -> Annotation:
         raise BadData(f"{file}: not readable as XML: {error}") from error
     if root.tag != "annotation":
         raise BadData(f"{file}: not an annotation of VOC: it begins with <{root.tag[:80]}>")
-    for item in _children(file, root, "object"):  # a person's `part`s are deeper: not objects
+    objects = _children(file, root, "object")  # a person's `part`s are deeper: not objects
+    for item in objects:
         names, marks = _children(file, item, "name"), _children(file, item, "difficult")
         if len(names) != 1 or len(marks) > 1:
             raise BadData(f"{file}: an object has {len(names)} names and {len(marks)} marks of being difficult")
@@ -205,6 +206,9 @@ def _read_annotation(file: Path) -> Annotation:
         if difficult not in ("0", "1"):
             raise BadData(f"{file}: difficult is '{difficult[:80]}'; expected 0 or 1")
         flags[PLACE[name]] = max(flags[PLACE[name]], DIFFICULT if difficult == "1" else PRESENT)
+    for element in root.iter():
+        if element not in objects and element.tag != "owner" and (element.findtext("name") or "").strip() in PLACE:
+            raise BadData(f"{file}: <{element.tag}> names a class where an <object> right in <annotation> is expected")
     unmarked = sum(item.find("difficult") is None for item in root.findall("object"))
     return Annotation(flags, (root.findtext("filename") or "").strip(), unmarked)
 

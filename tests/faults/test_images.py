@@ -322,6 +322,48 @@ def test_a_transparent_value_of_16_bit_gray_is_refused() -> None:
     assert "16-bit gray with a transparent value" in refusal(buffer.getvalue())
 
 
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "I;16", "RGB"])
+def test_an_uncompressed_tiff_is_turned_as_a_compressed_one(tmp_path: Path, mode: str) -> None:
+    """Pillow maps a file into memory that it has the path of, in rows of the turned picture's length."""
+    levels = np.random.default_rng(0).integers(0, 256, (6, 4, 3), dtype=np.uint8)
+    picture = Image.fromarray(levels if mode != "I;16" else levels[..., 0].astype(np.uint16) << 8)
+    if mode != "I;16":
+        picture = picture.convert(mode)
+    files = [tmp_path / f"{kind}.tif" for kind in ("raw", "tiff_lzw")]
+    for file in files:
+        picture.save(file, compression=file.stem, tiffinfo={274: 6})  # a quarter turn
+    pictures = [np.asarray(decode(file)) for file in files]
+    assert pictures[0].shape == (4, 6, 3)
+    assert np.array_equal(*pictures)
+
+
+def test_a_tiff_that_begins_with_a_preview_is_refused(tmp_path: Path) -> None:
+    photo, file = Image.new("L", (8, 8)), tmp_path / "a.tif"
+    photo.resize((2, 2)).save(file, tiffinfo={254: 1}, save_all=True, append_images=[photo])
+    assert "first page is a preview" in refusal(file)
+    photo.save(file, save_all=True, append_images=[photo])
+    assert decode(file).size == (8, 8)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_a_transparent_value_of_narrow_gray_is_seen_or_refused(bits: int) -> None:
+    """Pillow makes 8 bits of the pixels, but not of the value."""
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", 4, 1, bits, 0, 0, 0, 0)),
+        (b"tRNS", struct.pack(">H", 1)),
+        (b"IDAT", zlib.compress(b"\0" + bytes([0b01010000 if bits == 1 else 0b00010001, 1][: (4 * bits + 7) // 8]))),
+        (b"IEND", b""),
+    ]
+    framed = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    content = b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+    if bits > 1:
+        assert "gray of 2 or 4 bits with a transparent value" in refusal(content)
+    else:
+        assert np.asarray(decode(content))[0, :, 0].tolist() == [0, 255, 0, 255]
+
+
 def tga(alpha_bits: int, fourth: int, depth: int = 32) -> bytes:
     """2 x 2 pixels of one colour; with 16 bits the highest is the transparency."""
     header = struct.pack("<BBBHHBHHHHBB", 0, 0, 2, 0, 0, 0, 0, 0, 2, 2, depth, 0x20 | alpha_bits)

@@ -159,6 +159,8 @@ def test_carriage_returns(root: Path, tmp_path: Path) -> None:
         ("Annotations/000002.xml", "<html>404</html>", "000002.xml: not an annotation of VOC: it begins with <html>"),
         ("Annotations/000002.xml", '<annotation xmlns="a:b"/>', "000002.xml: not an annotation of VOC"),
         ("Annotations/000002.xml", odd_object("<name>dog</name>", "Object"), "<Object> where <object> is expected"),
+        ("Annotations/000002.xml", odd_object("<name>dog</name>", "obj"), "<obj> names a class where an <object>"),
+        ("Annotations/000002.xml", odd_object("<object><name>dog</name></object>", "item"), "<object> names a class"),
         ("Annotations/000002.xml", odd_object("<name>dog</name><Difficult>1</Difficult>"), "<Difficult> where"),
         ("Annotations/000002.xml", odd_object("<name>dog</name><difficult>True</difficult>"), "difficult is 'True'"),
         ("Annotations/000002.xml", odd_object("<name>dog</name><difficult/>"), "difficult is ''; expected 0 or 1"),

@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -23,7 +23,9 @@ LIMIT = "TTABENCH_MAX_PIXELS"
 # By Pillow's names. Of the others it runs a program for some (EPS, WMF) and misreads some (FITS, PSD).
 READ = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "AVIF", "JPEG2000")
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
-BITS, PHOTOMETRIC, PALETTE, SAMPLE_FORMAT = 258, 262, 320, 339  # tags of a TIFF
+WIDENED = ("L;2", "L;4")  # gray of a PNG that Pillow makes 8 bits of
+KIND, BITS, PHOTOMETRIC, PALETTE, SAMPLE_FORMAT = 254, 258, 262, 320, 339  # tags of a TIFF
+PREVIEW = 1  # a bit of KIND
 WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and SAMPLE_FORMAT
 OTHERWISE = "save it with 8 or 16 bits"
 
@@ -35,8 +37,7 @@ def decode(source: Path | bytes) -> Image.Image:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise BadData("not a regular file")  # opening a FIFO would wait for ever
         Image.init()  # so that all formats, and their switches, are known
-        content = io.BytesIO(source) if isinstance(source, bytes) else source
-        with plain_pillow(), _opened(content, _limit()) as image:
+        with plain_pillow(), _file(source) as file, _opened(file, _limit()) as image:
             if image.format not in READ:
                 raise BadData(f"{image.format} is not read here: save it as PNG or JPEG")
             if why := _misread(image):
@@ -69,7 +70,11 @@ def _misread(image: Image.Image) -> str:
     """Kinds of gray and of palettes whose values Pillow hands on without what the file says of them."""
     if image.mode.startswith("I") and "transparency" in image.info:
         return "16-bit gray with a transparent value"
+    if "transparency" in image.info and any(part.args in WIDENED for part in image.tile):
+        return "gray of 2 or 4 bits with a transparent value"
     tags: Mapping[int, Any] = getattr(image, "tag_v2", {})  # of a TIFF
+    if tags.get(KIND, 0) & PREVIEW:
+        return "a TIFF whose first page is a preview of another one"
     if image.mode.startswith("P") and 0 < max(tags.get(PALETTE, (0,))) < 256:  # Pillow keeps the upper half of 16 bits
         return "a palette of 8-bit values"
     bits, signed = tags.get(BITS, (1,))[0], SIGNED in tags.get(SAMPLE_FORMAT, ())
@@ -78,6 +83,11 @@ def _misread(image: Image.Image) -> str:
     if image.mode.startswith("I") and 8 < bits < 16:
         return f"gray of {bits} bits"
     return "gray in which 0 is white" if image.mode.startswith("I") and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else ""
+
+
+def _file(source: Path | bytes) -> BinaryIO:
+    """Never a path: of those Pillow maps some into memory, in rows of another length if they are to be turned."""
+    return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
 
 
 def _content(source: Path | bytes) -> bytes:
@@ -92,7 +102,7 @@ def _limit() -> int:
 
 
 @contextlib.contextmanager
-def _opened(source: Path | io.BytesIO, limit: int) -> Iterator[Image.Image]:
+def _opened(file: BinaryIO, limit: int) -> Iterator[Image.Image]:
     """The image with its header read and nothing else, so that what it would take can be looked at before."""
     if Image.MAX_IMAGE_PIXELS is not None:
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, limit)  # or Pillow would refuse what the user allows
@@ -100,7 +110,7 @@ def _opened(source: Path | io.BytesIO, limit: int) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
-            image = Image.open(source)  # of any format: TGA has no mark, and alone would take others' files for its own
+            image = Image.open(file)  # of any format: TGA has no mark, and alone would take others' files for its own
     except Image.DecompressionBombError:
         raise BadData(f"it has far {advice}") from None
     with image:
