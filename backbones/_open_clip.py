@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
@@ -20,6 +21,7 @@ from tta_bench.system.files import digest as digest_of
 if TYPE_CHECKING:
     from tta_bench.prompts.files import Maple
 
+READ = ["a photo of a dog.", "A Photo of 2 potted plants, in the rain"]
 SAMPLE = 8  # numbers of a tensor that are looked at
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -73,15 +75,24 @@ class OpenClip:
         if self._looks() == self._loaded_as:
             return self._loaded
         values = [self.logit_scale, self.logit_bias, repr(self.preprocess), self._mean, self._std]
-        return digest_of([self._loaded, described([self.model.state_dict(), *values])])
+        return digest_of([self._loaded, described([self.model.state_dict(), *values]), self._structure()])
 
     def _looks(self) -> list[Any]:
         """What a change can be seen by: torch counts most of them, and some numbers of each tensor show the others."""
-        looks: list[Any] = [self.logit_scale, self.logit_bias, self.preprocess]
+        looks: list[Any] = [self.logit_scale, self.logit_bias, self.preprocess, self._structure()]
         for name, tensor in (*self.model.state_dict(keep_vars=True).items(), ("mean", self._mean), ("std", self._std)):
             numbers = tensor.detach().flatten()[:: max(1, tensor.numel() // SAMPLE)]
             looks.append((name, 0 if tensor.is_inference() else tensor._version, numbers.tolist()))
         return looks
+
+    def _structure(self) -> list[Any]:
+        """What some texts are read as, and of each layer its class, its settings, whether it trains, and functions in
+        the place of its own."""
+        layers = [
+            (path, str(type(layer)), [(name, described(held)) for name, held in vars(layer).items() if _decides(held)])
+            for path, layer in self.model.named_modules()
+        ]
+        return [self.tokenizer(READ).tolist(), *layers]
 
     @torch.no_grad()
     def encode_images(self, pixels: Tensor) -> Tensor:
@@ -171,6 +182,11 @@ class OpenClip:
     def _embed(self, tokens: Tensor) -> Tensor:
         embeddings: Tensor = self.text.token_embedding(tokens.to(self.device))
         return embeddings
+
+
+def _decides(held: object) -> bool:
+    """Whether something that a layer holds is a setting, or a function in the place of its own."""
+    return isinstance(held, bool | int | float | str | tuple | FunctionType | MethodType)
 
 
 def _first_difference(a: Tensor, b: Tensor) -> int:

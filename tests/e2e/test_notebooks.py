@@ -193,7 +193,7 @@ def test_descriptions_do_not_depend_on_the_process() -> None:
     assert described(torch.ones(2)) != described(torch.ones(2, dtype=torch.float64)[:1])
     circle: list[Any] = []
     circle.append(circle)
-    assert described(circle) == ["list", "…"]
+    assert described(circle) == ["list", "#0"]
     assert described(print) == "builtins.print"
     assert described(torch.relu) == described(torch.relu)
 
@@ -298,6 +298,33 @@ def test_what_a_copy_shares_is_said_of_both_runs(bench: tta_bench.Bench, typed: 
     assert first.config != second.config
     other = tta_bench.run(mine.Mine(counted=mine.memory()), "toy", "toyclip", seed=2, limit=1, bench=bench)
     assert not any("an earlier run" in note for note in other.notes)
+
+
+SHARING = """
+class Mine(Method):
+    name = "mine"
+
+    def __init__(self):
+        self.seen = []
+        self.count = lambda: len(self.seen)
+
+    def start(self, task):
+        self.task = task
+
+    def step(self, x):
+        self.seen.append(1)
+        return self.count() * (self.task.text @ x.image)
+"""
+
+
+def test_an_instance_runs_itself_where_a_copy_would_be_another(
+    bench: tta_bench.Bench, typed: Callable[[str], Any]
+) -> None:
+    """A copied closure leads to the original: it would never see what the copy learns."""
+    run = mine(bench, typed(SHARING).Mine())
+    assert "mine can't be copied (a copy would lose a hook or an attribute)" in run.notes[0]
+    plain = mine(bench, typed(cell("1.0")).Mine())
+    assert np.allclose(run.scores(), np.arange(1, 7)[:, None] * plain.scores())
 
 
 def test_what_a_late_helper_learns_is_said_of_both_runs(

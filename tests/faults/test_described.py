@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -140,6 +140,67 @@ def beside(part: Callable[[torch.Tensor], torch.Tensor], whole: torch.Tensor) ->
     return [whole, part(whole)], [whole, part(whole).clone()]
 
 
+def ring(back_to: int) -> Any:
+    """Three nodes in a row, the last of which points back to one of them."""
+    nodes = [Plain(k) for k in range(3)]
+    for node, following in zip(nodes, [*nodes[1:], nodes[back_to]], strict=True):
+        node.next = following  # type: ignore[attr-defined]
+    return nodes[0]
+
+
+def frozen(which: int) -> Any:
+    layers = [Plain(1), Plain(1)]
+    return {"frozen": {layers[which]}, "layers": layers}
+
+
+def noted_function(value: float) -> Any:
+    made: dict[str, Any] = {"__name__": "a_notebook"}
+    exec(f"def step(x: {value}): ...", made)
+    return made["step"]
+
+
+def made_with(**members: Any) -> Any:
+    return type("Made", (), {"__module__": "a_notebook", **members})
+
+
+def annotated(value: float) -> Any:
+    notes = {"alpha": Annotated[float, value]}
+    return type("Noted", (), {"__module__": "a_notebook", "__annotations__": notes})
+
+
+def fielded(value: float) -> Any:
+    made = dataclasses.make_dataclass(
+        "F", [("alpha", float, dataclasses.field(default=1.0, metadata={"scale": value}))]
+    )
+    made.__module__ = "a_notebook"
+    return made
+
+
+def hooked(factor: float | None) -> torch.Tensor:
+    made = torch.ones(2, requires_grad=True)
+    if factor is not None:
+        made.register_hook(chosen(factor, "ALPHA_a * kind"))  # type: ignore[no-untyped-call]
+    return made
+
+
+def with_gradient(value: float) -> torch.Tensor:
+    made = torch.ones(2, requires_grad=True)
+    made.grad = torch.full((2,), value)
+    return made
+
+
+class Heavy(logging.Handler):
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = weight
+
+
+def read_to(place: int) -> io.StringIO:
+    made = io.StringIO("a text")
+    made.seek(place)
+    return made
+
+
 PUT_TOGETHER, EVALUATED = "globals()['score_' + kind]()", "eval('score_' + kind + '()')"
 VARIABLE, AMONG_MODULES = "globals()['ALPHA_' + kind]", "getattr(sys.modules[__name__], 'ALPHA_' + kind)"
 RENAMED = "getattr(system.modules[__name__], 'ALPHA_' + kind)"
@@ -194,6 +255,17 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "iterator": (iter([1]), iter([2])),
     "order of a dict": ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
     "a thread's own": (local(1), local(2)),
+    "where a circle ends": (ring(0), ring(1)),
+    "which of two is in a set": (frozen(0), frozen(1)),
+    "an annotation": (noted_function(1.0), noted_function(2.0)),
+    "an annotated type": (annotated(1.0), annotated(2.0)),
+    "metadata of a field": (fielded(1.0), fielded(2.0)),
+    "a hook on a tensor": (hooked(2.0), hooked(None)),
+    "a gradient": (with_gradient(1.0), with_gradient(2.0)),
+    "a handler of one's own": (Heavy(1.0), Heavy(2.0)),
+    "how far a text was read": (read_to(0), read_to(2)),
+    "a name that begins like Python's own": (made_with(_abc_weight=1.0), made_with(_abc_weight=2.0)),
+    "an open file": (Path(__file__).open(), Path(logging.__file__).open()),  # noqa: SIM115
     "one list twice": twice(list),
     "one object twice": twice(lambda: Plain(1)),
     "one tensor twice": twice(lambda: torch.ones(2)),

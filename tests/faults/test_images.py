@@ -334,7 +334,7 @@ def test_an_uncompressed_tiff_is_turned_as_a_compressed_one(tmp_path: Path, mode
         picture.save(file, compression=file.stem, tiffinfo={274: 6})  # a quarter turn
     pictures = [np.asarray(decode(file)) for file in files]
     assert pictures[0].shape == (4, 6, 3)
-    assert np.array_equal(*pictures)
+    assert np.array_equal(pictures[0], pictures[1])
 
 
 def test_a_tiff_that_begins_with_a_preview_is_refused(tmp_path: Path) -> None:

@@ -174,6 +174,20 @@ def test_looking_at_fewer_rows_makes_none_more_certain(tmp_path: Path) -> None:
     assert "Ranks and p are among 6 rows, 4 of which are not shown." in few._repr_html_()
 
 
+def test_a_slice_has_the_numbers_of_its_own_runs(tmp_path: Path) -> None:
+    """It may hold some of a filter's seeds, and tables showed differences that come from all of them."""
+    runs = [
+        saved(tmp_path, name, float(3 * i + seed), seed=seed)
+        for i, name in enumerate(["clip", "tda"])
+        for seed in (0, 1, 2)
+    ]
+    sliced = Results(runs).filter(method=["clip", "tda"])[::2]
+    assert [(run.method, run.seed) for run in sliced] == [("clip", 0), ("clip", 2), ("tda", 1)]
+    alone = Results(list(sliced))
+    assert sliced.leaderboard("md") == alone.leaderboard("md")
+    assert sliced.compare("clip").equals(alone.compare("clip"))
+
+
 def test_each_row_names_the_baseline_that_it_is_set_against(tmp_path: Path) -> None:
     clip = saved(tmp_path, "clip", 0.0)
     swept = [saved(tmp_path, "tda", float(k), config=str(k)) for k in (1, 2)]

@@ -97,6 +97,14 @@ def test_features_under_a_patched_library_stay_out_of_the_store(
 
 
 @pytest.mark.slow
+def test_a_hook_on_every_module_is_noticed() -> None:
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda module, given, made: 2 * made)
+    place = "torch.nn.modules.module._global_forward_hooks"
+    assert list(live.making_features(live.replaced())) == [place]
+    handle.remove()
+    assert live.replaced() == {}
+
+
 def test_what_libraries_do_themselves_is_theirs() -> None:
     """torch.compile, its graphs and its counters change torch while they run."""
     compiled = torch.compile(lambda x: x.exp() + 1, backend="eager")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -174,3 +175,33 @@ def test_a_backbone_that_was_trained_since_is_another_one(how: str) -> None:
     changed = backbone.fingerprint
     assert changed not in (before, "")
     assert backbone.fingerprint == changed
+
+
+def other_gelu(backbone: Tiny) -> None:
+    backbone.model.visual.transformer.resblocks[0].mlp.gelu = torch.nn.ReLU()
+
+
+def other_eps(backbone: Tiny) -> None:
+    backbone.model.visual.ln_post.eps = 0.1
+
+
+def in_training(backbone: Tiny) -> None:
+    backbone.model.train()
+
+
+def other_method(backbone: Tiny) -> None:
+    backbone.model.encode_image = lambda pixels: pixels.flatten(1)[:, :128]
+
+
+def other_words(backbone: Tiny) -> None:
+    tokenizer = backbone.tokenizer
+    backbone.tokenizer = lambda texts, **more: tokenizer([text.replace("photo", "drawing") for text in texts], **more)
+
+
+@pytest.mark.parametrize("change", [other_gelu, other_eps, in_training, other_method, other_words])
+def test_a_backbone_whose_layers_were_changed_is_another_one(change: Callable[[Tiny], None]) -> None:
+    """Its weights are as they were, and features made with it were found by every later run."""
+    backbones = [Tiny.load("cpu") for _ in range(2)]
+    for backbone in backbones:
+        change(backbone)
+    assert backbones[0].fingerprint == backbones[1].fingerprint != Tiny.load("cpu").fingerprint

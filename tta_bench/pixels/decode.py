@@ -70,7 +70,7 @@ def _misread(image: Image.Image) -> str:
     """Kinds of gray and of palettes whose values Pillow hands on without what the file says of them."""
     if image.mode.startswith("I") and "transparency" in image.info:
         return "16-bit gray with a transparent value"
-    if "transparency" in image.info and any(part.args in WIDENED for part in image.tile):
+    if "transparency" in image.info and any(part.args in WIDENED for part in getattr(image, "tile", ())):
         return "gray of 2 or 4 bits with a transparent value"
     tags: Mapping[int, Any] = getattr(image, "tag_v2", {})  # of a TIFF
     if tags.get(KIND, 0) & PREVIEW:

@@ -51,7 +51,7 @@ class Results(Sequence[RunRecord]):
     @overload
     def __getitem__(self, index: slice) -> Results: ...
     def __getitem__(self, index: int | slice) -> RunRecord | Results:
-        return replace(self, runs=self.runs[index]) if isinstance(index, slice) else self.runs[index]
+        return replace(self, runs=self.runs[index], family=None) if isinstance(index, slice) else self.runs[index]
 
     def filter(
         self,

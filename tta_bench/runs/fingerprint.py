@@ -38,6 +38,7 @@ from tta_bench.system.described import (
     like_nothing_else,
     own_packages,
     package_of,
+    place_in,
 )
 from tta_bench.system.files import digest
 from tta_bench.system.memory import strides
@@ -84,7 +85,7 @@ def _places(method: Method, modules: list[str]) -> Iterator[tuple[str, Any]]:
         yield f"attribute {name}", value
     for cls in type(method).__mro__[:-1]:
         for name, value in sorted(vars(cls).items()):
-            if not name.startswith("_abc") and name not in WRITTEN_BY_PYTHON:
+            if name != "_abc_impl" and name not in WRITTEN_BY_PYTHON:
                 yield f"class attribute {cls.__module__}.{cls.__qualname__}.{name}", value
 
 
@@ -179,7 +180,7 @@ class _Look(Description):
             case io.BytesIO() | io.StringIO():
                 return [kind, repr(value.getvalue()), value.tell()]
             case io.IOBase():
-                return [kind, _place_in(value)]
+                return [kind, place_in(value)]
             case threading.Thread() | Executor():  # what it is about to do can't be seen
                 return like_nothing_else()
         if kind == "_lru_cache_wrapper":
@@ -187,11 +188,3 @@ class _Look(Description):
         if kind == "_lru_list_elem":  # a link in such a cache, whose content is told beside it
             return kind
         return super().thing(value, above)
-
-
-def _place_in(file: io.IOBase) -> int:
-    """How far a file has been read; one that is written to is nobody's memory."""
-    try:
-        return -1 if file.closed or file.writable() else os.lseek(file.fileno(), 0, os.SEEK_CUR)
-    except (OSError, ValueError):
-        return -1

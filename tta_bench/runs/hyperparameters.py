@@ -95,6 +95,8 @@ def of_instance(method: Method) -> Configured:
     uncopied = ""
     try:
         own = copy.deepcopy(method)  # with what it holds: a layer that it trains is state, too
+        if _is_another(own, method):
+            own, uncopied = copy.copy(method), "a copy would lose a hook or an attribute"
     except Exception as error:  # what can't be copied is shared
         own, uncopied = copy.copy(method), f"{type(error).__name__}: {error}"
     return Configured(own, "tuned" if changes else "default", changes, values_of(method), uncopied)
@@ -149,6 +151,12 @@ def attributes_of(method: Method) -> dict[str, Any]:
         for name, value in sorted(vars(method).items())
         if name not in fields or not _plain(value) or lists[id(value)] > 1
     }
+
+
+def _is_another(own: Method, method: Method) -> bool:
+    """Whether a copy is seen not to be what was copied; of what can't be looked into nothing is known."""
+    before = attributes_digest(method)
+    return before != attributes_digest(own) and before == attributes_digest(method)
 
 
 def attributes_digest(method: Method) -> str | None:

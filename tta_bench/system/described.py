@@ -38,7 +38,7 @@ from types import (
 from typing import Any
 
 from tta_bench.system import compiled, distributions, looked_up
-from tta_bench.system.data import PLAIN, array_in_words, is_array
+from tta_bench.system.data import PLAIN, array_in_words, is_array, is_data
 from tta_bench.system.memory import Memory
 from tta_bench.system.sources import absolute, built_in_source, counts
 
@@ -132,10 +132,10 @@ class Description:
         """`above` are the objects that are being described: a circle ends there."""
         if type(value) in PLAIN:
             return repr(value)
-        if id(value) in above:
-            return "…"
         if id(value) in self._met:
             return self._met[id(value)][0]
+        if id(value) in above:
+            return "…"
         if self.stands_once(value):
             self._met[id(value)] = (f"#{len(self._met)}", value)
         return self.first(value, (*above, id(value)))
@@ -153,9 +153,8 @@ class Description:
     def first(self, value: Any, above: Above) -> Any:
         if isinstance(value, list | tuple):
             return [type(value).__name__, *(self.of(item, above) for item in value), *self.more(value, above)]
-        if isinstance(value, set | frozenset):  # in no order, so that none may have a number that depends on it
-            own = sorted(str(type(self)(self.own).of(item, above)) for item in value)
-            return ["set", *own, *self.more(value, above)]
+        if isinstance(value, set | frozenset):
+            return ["set", *self._members(value, above), *self.more(value, above)]
         if isinstance(value, Mapping):
             pairs = [
                 [self.of(key, above), self.of(item, above)] for key, item in value.items()
@@ -164,7 +163,8 @@ class Description:
         array = array_in_words(value)
         if array is not None:
             self.memory.note(value)
-            return [self.of(array, above), *self.more(value, above)]
+            learning = [self.of(part, above) for part in _learning(value) if part is not None]
+            return [self.of(array, above), *self.more(value, above), *learning]
         if isinstance(value, FunctionType):
             return self._function(value, above)
         if isinstance(value, type):
@@ -176,6 +176,14 @@ class Description:
         if isinstance(value, staticmethod | classmethod | property | functools.partial | MethodType):
             return self._wrapper(value, above)
         return self.thing(value, above)
+
+    def _members(self, value: Collection[Any], above: Above) -> list[str]:
+        """Sorted by what they say, and then told as those which they are; but none may have a number that depends on
+        the order of those that say the same."""
+        said = sorted(((str(type(self)(self.own).of(item, above)), item) for item in value), key=lambda pair: pair[0])
+        words = [word for word, _ in said]
+        alike = len(set(words)) < len(words) and not any(id(item) in self._met for _, item in said)
+        return words if alike else sorted(str(self.of(item, above)) for _, item in said)
 
     def more(self, container: Any, above: Above) -> list[str]:
         """What a container of somebody's own has besides its items: its code, and attributes."""
@@ -221,7 +229,8 @@ class Description:
         if not looked_up.ARGUMENTS.isdisjoint(asked):
             used["sys.argv"] = sys.argv
         imports = late_imports(code, str(names.get("__package__") or ""))
-        parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__, imports)
+        noted = {name: note for name, note in function.__annotations__.items() if is_data(note)}
+        parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__, imports, noted)
         return ["function", self.code(code, above), *(self.of(part, above) for part in parts)]
 
     def code(self, code: CodeType, above: Above = ()) -> Any:
@@ -236,10 +245,11 @@ class Description:
         members = {
             name: name if isinstance(member, MemberDescriptorType) else self.of(member, above)
             for name, member in vars(cls).items()
-            if not name.startswith("_abc") and name not in WRITTEN_BY_PYTHON
+            if name != "_abc_impl" and name not in WRITTEN_BY_PYTHON
         }
         kind = f"class{self._compiled(cls.__module__)}"
-        return [kind, cls.__qualname__, members, [self.of(other, above) for other in (*cls.__bases__, type(cls))]]
+        bases = [self.of(other, above) for other in (*cls.__bases__, type(cls))]
+        return [kind, cls.__qualname__, members, bases, *(self.of(part, above) for part in _written_beside(cls))]
 
     def _module(self, module: ModuleType, above: Above) -> Any:
         if not self.looks_into(module.__name__):
@@ -254,14 +264,16 @@ class Description:
 
     def thing(self, value: Any, above: Above) -> Any:
         if isinstance(value, io.BytesIO | io.StringIO):  # data that looks like a file
-            return [type(value).__name__, repr(value.getvalue())]
+            return [type(value).__name__, repr(value.getvalue()), value.tell()]
+        if isinstance(value, io.IOBase) and not is_outside(type(value).__module__):
+            return [type(value).__name__, str(getattr(value, "name", "")), place_in(value)]
         if isinstance(value, PurePath):  # it keeps what it was asked for
             return [type(value).__name__, str(value)]
         if isinstance(value, GeneratorType):
             return ["generator", self.code(value.gi_code, above), self.generator(value, above)]
         if isinstance(value, weakref.ref):
             return ["weakref", self.of(value(), above)]
-        if isinstance(value, SILENT):
+        if isinstance(value, SILENT) and not is_outside(type(value).__module__):
             return f"{type(value).__module__}.{type(value).__qualname__}"
         if isinstance(value, threading.local):
             return ["threading.local", self.of(vars(value), above)]
@@ -281,6 +293,29 @@ class Description:
             inside = None if told else like_nothing_else()
         code = self._compiled(getattr(value, "__module__", None)) if callable(value) else ""  # a function of Cython's
         return [self.of(type(value), above), self.of(attributes, above), self.of(inside, above), *filter(None, [code])]
+
+
+def _learning(array: Any) -> Iterator[Any]:
+    """What decides how a tensor is trained, besides its numbers: its gradient, and hooks that are called with it."""
+    if getattr(array, "is_leaf", False):
+        yield array.grad
+        yield from (getattr(array, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
+
+
+def _written_beside(cls: type) -> Iterator[Any]:
+    """What somebody may have written for code to read: of a dataclass's fields, and beside the types."""
+    fields = vars(cls).get("__dataclass_fields__", {})
+    yield from (metadata for field in fields.values() if (metadata := dict(field.metadata)))
+    if isinstance(notes := vars(cls).get("__annotations__"), dict):  # of C's classes it is something else
+        yield from (repr(note) for note in notes.values() if "Annotated" in repr(note))
+
+
+def place_in(file: io.IOBase) -> int:
+    """How far a file has been read; one that is written to is nobody's memory."""
+    try:
+        return -1 if file.closed or file.writable() else os.lseek(file.fileno(), 0, os.SEEK_CUR)
+    except (OSError, ValueError):
+        return -1
 
 
 def like_nothing_else() -> str:

@@ -39,7 +39,16 @@ def replaced() -> dict[str, Any]:
         found |= own
         if not own:
             _sound[place] = values
-    return found
+    hooks = {name: held for name, held in _global_hooks() if held}
+    return found | hooks
+
+
+def _global_hooks() -> Iterator[tuple[str, dict[Any, Any]]]:
+    """That torch calls for every module."""
+    place = "torch.nn.modules.module"
+    for name, held in vars(sys.modules.get(place, sys)).items():
+        if name.startswith("_global_") and name.endswith("_hooks") and isinstance(held, dict):
+            yield f"{place}.{name}", held
 
 
 def _held(place: str) -> dict[str, Any]:
