@@ -51,15 +51,15 @@ def test_a_loose_file_keeps_the_rules(kind: str, invoke: Invoke, working_folder:
 
 
 def test_the_new_method_runs_beside_others(invoke: Invoke, working_folder: Path) -> None:
-    written = invoke("new", "method", "mine", "--file")
+    written = invoke("new", "method", "newcomer", "--file")
     assert written.code == 0, written.err
     toy = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip", "--workers", "0")
     run = (*written.out.splitlines()[-2].split()[1:], *toy)
     assert run[run.index("--limit") + 1] == str(demo.IMAGES)
-    result = invoke(*run, "--set", "mine.strength=0.2")
+    result = invoke(*run, "--set", "newcomer.strength=0.2")
     assert result.code == 0, result.err
-    assert "mine on toy with toyclip" in result.out
-    assert "strength is a share" in invoke(*run, "--set", "mine.strength=2").err
+    assert "newcomer on toy with toyclip" in result.out
+    assert "strength is a share" in invoke(*run, "--set", "newcomer.strength=2").err
 
 
 def test_the_new_dataset_turns_photos_upright_and_refuses_odd_labels(invoke: Invoke, working_folder: Path) -> None:
