@@ -37,8 +37,12 @@ class Root:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # what a plugin does to its group of processes stays there
                 stdin=subprocess.DEVNULL,
-                # A set of names has one order in all guests, or one run would have several numbers.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"},
+                env=os.environ
+                | {
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                    "PYTHONHASHSEED": "0",  # a set of names has one order in all guests, or one run several numbers
+                    "PYTHONOPTIMIZE": str(sys.flags.optimize),  # it is part of the identity
+                },
             )
         self.control = ours
 
@@ -95,7 +99,8 @@ class Fence:
         """The method, in a session of its own, with its hyper-parameters."""
 
         def configured() -> tuple[Session, dict[str, Any]]:
-            session, asked = self._session(plugin), {"name": plugin.name, "settings": dict(settings), "preset": preset}
+            session = self._session(plugin)
+            asked: dict[str, Any] = {"name": plugin.name, "settings": dict(settings), "preset": preset}
             try:
                 return session, session.call("configure", timeout=self.patience, **asked)
             except TypeError as error:
