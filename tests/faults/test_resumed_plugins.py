@@ -312,7 +312,7 @@ class Counting(Method):
         if self.where == "numpy":
             return float(np.random.rand())  # noqa: NPY002  # the global one is what is meant
         if self.where == "opencv":
-            return float(cv2.randu(np.zeros((1, 1)), 0, 100)[0, 0])
+            return float(cv2.randu(np.zeros((1, 1)), np.zeros(1), np.full(1, 100.0))[0, 0])
         Counting.images += 1
         return Counting.images
 
