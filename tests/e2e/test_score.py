@@ -142,6 +142,30 @@ def test_a_setting_that_steps_use_as_well(invoke: Invoke, toy_run: Invoke, home:
     assert "`step` gives something else with these settings, too" in refused.err
 
 
+WARMED_UP = "(self.seen > 20)"  # of the 24 images that there are
+LATE = {
+    "finish": (FUSING.replace("MORE", f" * (1 + {WARMED_UP})"), "`finish` needs what the steps left behind"),
+    "step": (
+        FUSING.replace("MORE", "").replace("return torch", f"cosine += self.weight * {WARMED_UP}; return torch"),
+        "`step` gives something else with these settings, too",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", LATE)
+def test_what_is_learnt_late_in_the_stream_counts(
+    invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path, where: str
+) -> None:
+    """For the first images it looks as if `finish` alone used the weight."""
+    code, complaint = LATE[where]
+    file = tmp_path / "fusing.py"
+    file.write_text(code)
+    assert toy_run("fusing", "--plugin", f"{TOY},{file}", "--set", "weight=0").code == 0
+    refused = invoke("score", only_run(home, "fusing").run_id, "--plugin", str(file), *TOYS, "--set", "weight=0.9")
+    assert refused.code == 2
+    assert complaint in refused.err
+
+
 def test_class_names_that_changed_places_are_other_labels(invoke: Invoke, home: Path, tmp_path: Path) -> None:
     build("folder", tmp_path)
     (labels,) = tmp_path.rglob("labels.csv")

@@ -399,6 +399,36 @@ def test_a_method_that_hangs_elsewhere_than_in_its_steps(
     assert [run.method for run in records.load_all(home / "runs")[0]] == ["clip"]
 
 
+RECIPE = """
+@dataclass(frozen=True)
+class Slow:
+    name: ClassVar[str] = "slow"
+    count: ClassVar[int] = 1
+    seeded: ClassVar[bool] = False
+
+    def render(self, image, image_id, seed, preprocess):
+        while True: pass
+
+
+@dataclass
+"""
+HANGING = {
+    "validate": "    def validate(self):\n        while True: pass\n",
+    "configure": "    def digests(self):\n        while True: pass\n",
+    "render": '    recipes = {"views": Slow()}\n',
+}
+
+
+@pytest.mark.parametrize("asked", some_slow(["validate"], ["configure", "render"]))
+def test_a_method_that_hangs_before_it_starts(invoke: Invoke, home: Path, tmp_path: Path, asked: str) -> None:
+    plugin = guest(tmp_path)
+    code = plugin.read_text().replace("@hookimpl", HANGING[asked] + "\n\n@hookimpl", 1)
+    plugin.write_text(code.replace("@dataclass\n", RECIPE, 1))
+    result = invoke("run", "-m", "guest,clip", "--step-timeout", "0.1", "--plugin", str(plugin), *TOYS)
+    assert f"took longer than the 1 s that --step-timeout leaves for {asked}" in result.err
+    assert [run.method for run in records.load_all(home / "runs")[0]] == ["clip"]
+
+
 PRESET = """    presets: ClassVar = {"half": {"sign": -1.0}}
 
     def __init__(self, sign=1.0):

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -26,6 +26,7 @@ from tta_bench.methods.tda import TDA
 from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results
 from tta_bench.report.selection import Selection
+from tta_bench.runs import identity
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
 from tta_bench.runs.guest_method import GuestMethod
@@ -139,6 +140,14 @@ def test_an_edited_built_in_is_not_done_before(toy_bench: Bench, monkeypatch: py
     assert not second.already
     assert second.record.config.parts["source"] == "edited" != first.config.parts["source"]
     assert second.record.protocol == first.protocol
+
+
+def test_python_without_asserts_is_another_configuration(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = RunSpec("clip", "toy", "toyclip")
+    before = toy_bench.prepare(spec).run_id
+    assert toy_bench.prepare(spec).run_id == before
+    monkeypatch.setattr(identity, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=1)))
+    assert toy_bench.prepare(spec).run_id != before
 
 
 def test_edited_views_are_encoded_again(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,21 @@ def test_a_checkout_counts_where_its_files_lie(install: Install, seen: Callable[
     assert seen("mine") == ""
 
 
+@pytest.mark.parametrize("file", ["dropped.py", "dropped/__init__.py", "dropped/gains.json", "dropped/part.py"])
+def test_what_was_put_among_the_libraries_without_metadata_counts(
+    seen: Callable[[str], str], site: Path, file: str
+) -> None:
+    place = site / file
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("gain = 1")
+    before = seen("dropped")
+    assert len(before) == 64
+    (site / "__pycache__").mkdir()
+    assert seen("dropped") == before
+    place.write_text("gain = 2")
+    assert seen("dropped") != before
+
+
 # ------------------------------------------------------------------------------------------------ as a user meets it
 
 SESSION = """

@@ -149,7 +149,7 @@ def test_a_warning_that_was_made_an_error_is_that_warning_and_the_record_stays(f
     with warnings.catch_warnings():
         warnings.simplefilter("error", TTABenchWarning)
         for _ in range(2):
-            with pytest.raises(TTABenchWarning, match="constant: its state is the same"):
+            with pytest.raises(TTABenchWarning, match="constant: the state that a checkpoint would hold is the same"):
                 tta_bench.run(Constant(), "toy", "toyclip", bench=bench, force=force)
     (run,), problems = records.load_all(bench.runs)
     assert problems == []

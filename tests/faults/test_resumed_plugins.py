@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -132,6 +133,26 @@ HIDDEN = {
         "if x.index == 2: torch.autocast('cpu', torch.bfloat16).__enter__()\n"
         "kept = float((torch.ones(4, 4) * 0.1 @ torch.ones(4, 4)).float().sum()) * 1e3 % 10"
     ),
+    "the working folder": Kind(
+        "if x.index == 2: os.chdir('/')\nkept = len(os.getcwd())", on_start="os.chdir(pathlib.Path(__file__).parent)"
+    ),
+    "decimal's precision": Kind(
+        "if x.index == 2: decimal.getcontext().prec = 5\nkept = decimal.getcontext().prec", on_import="import decimal"
+    ),
+    "denormal numbers": Kind(
+        "if x.index == 2: torch.set_flush_denormal(True)\nkept = float(torch.tensor([1e-40]) * 1 > 0)",
+        on_start="torch.set_flush_denormal(False)",
+    ),
+    "rights of new files": Kind(
+        "if x.index == 2: os.umask(0o77)\nkept = os.umask(0)\nos.umask(kept)", on_start="os.umask(0o22)"
+    ),
+    "how a signal is handled": Kind(
+        "if x.index == 2: signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nkept = int(signal.getsignal(signal.SIGUSR1))",
+        on_import="import signal",
+    ),
+    "how deep calls may go": Kind(
+        "if x.index == 2: sys.setrecursionlimit(2000)\nkept = sys.getrecursionlimit()", on_import="import sys"
+    ),
     "torch's own settings": Kind(
         "if x.index == 2: torch.set_default_dtype(torch.float64)\nkept = torch.tensor(0.1).double().item() * 1e9 % 10"
     ),
@@ -141,6 +162,10 @@ HONEST = {
     "the last image": Kind(
         "kept = float((x.image * self._last).sum())\nself._last = x.image", on_start="self._last = 0"
     ),
+    "OpenCV's random numbers": Kind(
+        "kept = float(cv2.randu(numpy.zeros((1, 1)), 0, 100)[0, 0])", on_import="import cv2\nimport numpy"
+    ),
+    "a precise sum": Kind("self._sum = decimal.Decimal(1) / 3\nkept = float(self._sum)", on_import="import decimal"),
     "numpy's random numbers": Kind("kept = float(numpy.random.rand())", on_import="import numpy"),
     "what start makes": Kind(
         "kept = len(prepared) + float(self._rows.sum())",
@@ -286,6 +311,8 @@ class Counting(Method):
             return self._private
         if self.where == "numpy":
             return float(np.random.rand())  # noqa: NPY002  # the global one is what is meant
+        if self.where == "opencv":
+            return float(cv2.randu(np.zeros((1, 1)), np.zeros(1), np.full(1, 100.0))[0, 0])
         Counting.images += 1
         return Counting.images
 
@@ -324,7 +351,11 @@ def interrupt(bench: Bench, spec: RunSpec) -> None:
 
 @pytest.mark.parametrize(
     ("where", "kind", "goes_on"),
-    [("state", Counting, True), ("numpy", Counting, True), ("private", Counting, False), ("state", Uncopied, False)],
+    [
+        *((where, Counting, True) for where in ("state", "numpy", "opencv")),
+        ("private", Counting, False),
+        ("state", Uncopied, False),
+    ],
 )
 def test_an_instance_ends_as_if_it_had_not_been_interrupted(
     bench: Bench, where: str, kind: type[Counting], goes_on: bool

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import os
 import sqlite3
+import string
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -107,6 +109,16 @@ ASKED = {
     "in": lambda self: "MY_SIGN" in os.environ,
     "[]": lambda self: os.environ["MY_SIGN"],
     "as bytes": lambda self: os.environb.get(b"MY_SIGN"),
+    "setdefault": lambda self: os.environ.setdefault("MY_SIGN", "1"),
+    "expandvars": lambda self: os.path.expandvars("$MY_SIGN"),
+    "a template": lambda self: string.Template("$MY_SIGN").substitute(os.environ),
+    "a chain": lambda self: collections.ChainMap({}, os.environ)["MY_SIGN"],
+}
+ASKED_FOR_ALL = {
+    "items": lambda self: [value for name, value in os.environ.items() if name == "MY_SIGN"],
+    "values": lambda self: list(os.environ.values()),
+    "dict": lambda self: dict(os.environ.items()),
+    "copy": lambda self: os.environ.copy(),
 }
 
 
@@ -115,6 +127,11 @@ def test_a_variable_is_named(how: str, bench: tta_bench.Bench, monkeypatch: pyte
     monkeypatch.setenv("MY_SIGN", "1")
     said = notes(bench, doing(ASKED[how])())
     assert "it asked the environment for MY_SIGN, which its identity does not know" in said
+
+
+@pytest.mark.parametrize("how", ASKED_FOR_ALL)
+def test_a_loop_over_all_variables_is_named(how: str, bench: tta_bench.Bench) -> None:
+    assert f"it asked the environment for {next(iter(os.environ))}, " in notes(bench, doing(ASKED_FOR_ALL[how])())
 
 
 def test_a_function_of_its_own_called_get_is_no_library(bench: tta_bench.Bench) -> None:

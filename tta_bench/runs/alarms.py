@@ -157,8 +157,8 @@ def unchanged_state(first: str, last: str, images: int, episodic: bool) -> list[
     if not first or first != last or images < SOME_IMAGES or episodic:
         return []
     return [
-        f"its state is the same after image 1 and image {images:,}: it learns nothing from the stream (constants "
-        "belong into attributes with a leading underscore, which are no state)"
+        f"the state that a checkpoint would hold is the same after image 1 and image {images:,}: it learns nothing "
+        "from the stream, or keeps it in attributes with a leading underscore, which are no state (right for constants)"
     ]
 
 

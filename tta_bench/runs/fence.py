@@ -19,7 +19,7 @@ from tta_bench.errors import PluginError, UsageError
 from tta_bench.plugins import Kind, Plugin
 from tta_bench.runs import known
 from tta_bench.runs.channel import Channel, Lost
-from tta_bench.runs.guest_method import GuestMethod, GuestRecipe, ours
+from tta_bench.runs.guest_method import GuestMethod, GuestRecipe, ours, patience
 from tta_bench.runs.hyperparameters import Configured, Offer
 from tta_bench.runs.session import FORKING, STARTING, Session, check
 from tta_bench.system.stamps import content_or_gone
@@ -37,8 +37,12 @@ class Root:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # what a plugin does to its group of processes stays there
                 stdin=subprocess.DEVNULL,
-                # A set of names has one order in all guests, or one run would have several numbers.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"},
+                env=os.environ
+                | {
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                    "PYTHONHASHSEED": "0",  # a set of names has one order in all guests, or one run several numbers
+                    "PYTHONOPTIMIZE": str(sys.flags.optimize),  # it is part of the identity
+                },
             )
         self.control = ours
 
@@ -74,6 +78,7 @@ class Fence:
                 f"--step-timeout {step_timeout}: a number of seconds is wanted; without it nothing is limited"
             )
         self.step_timeout = step_timeout
+        self.patience = patience(step_timeout)
         self._hosts: dict[str, Channel] = {}
         self._contents: dict[str, dict[str, str]] = {}  # host -> the files that it has loaded, with their digests
         self._former: list[Channel] = []  # hosts of code that was edited since: runs may be under way there
@@ -87,7 +92,7 @@ class Fence:
         """What the method of a plugin can be asked for."""
         self._leave_edited(plugin)
         session = self._session(plugin)
-        described = session.call("describe", name=plugin.name)
+        described = session.call("describe", timeout=self.patience, name=plugin.name)
         return Offer(frozenset(described["fields"]), frozenset(described["presets"]), frozenset(described["roles"]))
 
     def configure(self, plugin: Plugin, settings: Mapping[str, Any], preset: str | None) -> Configured:
@@ -95,8 +100,9 @@ class Fence:
 
         def configured() -> tuple[Session, dict[str, Any]]:
             session = self._session(plugin)
+            asked: dict[str, Any] = {"name": plugin.name, "settings": dict(settings), "preset": preset}
             try:
-                return session, session.call("configure", name=plugin.name, settings=dict(settings), preset=preset)
+                return session, session.call("configure", timeout=self.patience, **asked)
             except TypeError as error:
                 raise UsageError(
                     f"{plugin.name}: settings of a plugin's method must be plain data ({error}); "
@@ -112,7 +118,7 @@ class Fence:
         self._leave_edited(plugin)
         session, about = configured()
         recipes = {
-            role: ours(recipe) or GuestRecipe(role=role, open_session=again, **recipe)
+            role: ours(recipe) or GuestRecipe(role=role, open_session=again, patience=self.patience, **recipe)
             for role, recipe in about["recipes"].items()
         }
         method = GuestMethod(session, again, about, recipes, self.step_timeout)

@@ -7,16 +7,18 @@ same in two processes. What can't be looked into is like nothing else: better to
 
 from __future__ import annotations
 
+import decimal
 import gc
 import io
 import os
+import signal
 import sys
 import threading
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Executor
 from contextvars import ContextVar
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import FunctionType, GeneratorType, ModuleType
 from typing import Any
 
@@ -102,8 +104,40 @@ def _settings() -> list[tuple[str, Any]]:
         ("the process's random numbers", global_rngs.state()),
         ("torch's settings", [*torchs, *modes]),
         ("numpy's settings", np.geterr()),
+        ("Python's settings", repr([_decimals(), sys.getrecursionlimit(), _are_denormals_kept()])),
+        ("the working folder", _working_folder()),
+        ("the rights of new files", _umask()),
+        ("the handlers of signals", repr(_handlers())),
         (ENVIRONMENT, dict(os.environ)),
     ]
+
+
+def _decimals() -> str:
+    """How they are computed; the flags only tell what was computed."""
+    context = decimal.getcontext().copy()
+    context.clear_flags()
+    return repr(context)
+
+
+def _are_denormals_kept() -> bool:
+    return sys.float_info.min / 2 > 0
+
+
+def _working_folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # somebody has removed it
+        return ""
+
+
+def _umask() -> int:
+    os.umask(mask := os.umask(0o077))  # it can't be read without being set
+    return mask
+
+
+def _handlers() -> dict[str, str]:
+    found = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return {str(number): getattr(how, "__qualname__", repr(how)) for number, how in sorted(found.items())}
 
 
 def _is_plugins(module: object) -> bool:

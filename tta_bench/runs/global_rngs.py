@@ -1,7 +1,8 @@
 """The random numbers that a process has for everybody: torch's, numpy's and Python's.
 
 A method should draw from `task.rng`. One that does not must still be repeated and resumed bit for bit, so they begin as
-the run's seed says, and are part of the checkpoint of a method that is not built in.
+the run's seed says, and are part of the checkpoint of a method that is not built in. OpenCV's can't
+be read: they begin anew before every step.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
 from torch import Tensor
@@ -29,6 +31,12 @@ def seed(rng: Tensor = FOR_CODE) -> None:
     torch.manual_seed(number)
     np.random.seed(number)  # noqa: NPY002  # the global one is what is meant
     random.seed(number)
+    cv2.setRNGSeed(number >> 1)  # it takes 31 bits
+
+
+def seed_opencv(rng: torch.Generator, index: int) -> None:
+    """Before the step on an image: whatever was drawn before, a run that goes on there draws the same."""
+    cv2.setRNGSeed(int(digest([rng.initial_seed(), index])[:7], 16))
 
 
 def state() -> dict[str, Any]:
@@ -51,7 +59,7 @@ def restore(state: dict[str, Any]) -> None:
 
 @contextmanager
 def seeded(rng: Tensor) -> Iterator[None]:
-    """For a run in a process that is somebody's own: afterwards they go on as if it had not been."""
+    """For a run in a process that is somebody's own: afterwards they go on as if it had not been, OpenCV's aside."""
     with _ONE_AT_A_TIME:  # two threads would draw each other's
         before = state()
         seed(rng)

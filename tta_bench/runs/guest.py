@@ -255,6 +255,7 @@ class Session:
         device = self._task.device
         features = {role: view.to(device) for role, view in views.items()}
         counter = FlopCounter() if counted else None
+        global_rngs.seed_opencv(self._task.rng, index)
         with torch.no_grad(), counter or contextlib.nullcontext():
             pixels = functools.partial(self._pixels, index)
             scores = self._method.step(Observation(index, image.to(device), features, pixels))

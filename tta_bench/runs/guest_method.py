@@ -28,6 +28,11 @@ PATIENCE = 10  # times a step's time limit for all else that a method does
 LOG = "log.txt"  # in the run's folder: what the plugin printed
 
 
+def patience(step_timeout: float | None) -> float | None:
+    """Seconds for anything but a step."""
+    return None if step_timeout is None else PATIENCE * step_timeout
+
+
 class GuestMethod(Method):
     """A method as the runner sees it; everything that it does, it does in its own process."""
 
@@ -49,7 +54,7 @@ class GuestMethod(Method):
         self.origin = Origin(**about["origin"])
         self._about, self._session, self._reopen, self._timeout = about, session, reopen, step_timeout
         self._desk = Desk()
-        self._patience = None if step_timeout is None else PATIENCE * step_timeout
+        self._patience = patience(step_timeout)
         self.unknown_code: list[str] = []  # modules that it imported and that its identity does not know
 
     def second_backbone(self) -> str | None:
@@ -57,7 +62,7 @@ class GuestMethod(Method):
         return second
 
     def validate(self) -> None:
-        self._session.call("validate")
+        self._session.call("validate", timeout=self._patience)
 
     def digests(self) -> Mapping[str, str]:
         digests: Mapping[str, str] = self._about["digests"]
@@ -119,7 +124,7 @@ class GuestMethod(Method):
 
     def reached(self) -> Reached:
         """What its code reached for besides what it was handed."""
-        return Reached(**self._session.call("reached"))
+        return Reached(**self._session.call("reached", timeout=self._patience))
 
     def state_dict(self) -> State:
         return {"guest": self._session.call("save", timeout=self._patience)["state"]}
@@ -165,6 +170,7 @@ class GuestRecipe:
     text: str  # the plugin's own `repr`
     origin: Any
     open_session: Callable[[], Session]
+    patience: float | None  # seconds
     _sessions: dict[int, Session] = field(default_factory=dict)  # by process: a worker has its own
 
     def __post_init__(self) -> None:
@@ -179,7 +185,13 @@ class GuestRecipe:
         pixels = torch.from_numpy(np.array(image.convert("RGB")))
         try:
             views: Tensor = self._sessions[os.getpid()].call(
-                "render", role=self.role, pixels=pixels, image_id=image_id, seed=seed, preprocess=asdict(preprocess)
+                "render",
+                timeout=self.patience,
+                role=self.role,
+                pixels=pixels,
+                image_id=image_id,
+                seed=seed,
+                preprocess=asdict(preprocess),
             )["views"]
         except Raised as error:
             raise PluginError(f"recipe {self.name}, image {image_id}: {error}") from None

@@ -5,6 +5,7 @@ Tables group by them, and a run is skipped as done only if all three are known: 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,6 +94,8 @@ def _config(run: Run) -> Identity:
         parts["protocol_preset"] = run.spec.protocol_preset
     if not isinstance(run.spec.method, str) and (carried := hyperparameters.attributes_digest(run.spec.method)):
         parts["attributes"] = carried
+    if sys.flags.optimize:  # an `assert` may have called what a number depends on
+        parts["optimize"] = sys.flags.optimize
     return Identity(parts)
 
 

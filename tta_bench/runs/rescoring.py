@@ -22,7 +22,7 @@ from tta_bench.system.tensors import read_tensors
 if TYPE_CHECKING:
     from tta_bench.interfaces import Dataset
 
-TAUGHT_BY = 16  # images, to see whether `finish` depends on what a method has learnt
+TAUGHT_BY = 16  # images, to see whether `finish` of a built-in depends on what it has learnt; of others, all images
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,12 @@ def finished_again(record: RunRecord, bench: Bench, given: Elsewhere, settings: 
             "steps left behind, or its code has changed: run it again"
         )
     changed = dataclasses.replace(own.spec, settings={**own.spec.settings, **settings})
-    scores = bench.prepare(changed).finish_again(outputs)
+    run = bench.prepare(changed)
+    scores = run.finish_again(outputs)
     # At the recorded value `finish` may have had no use for what the steps leave behind: a prior of strength 0.
-    few = dataclasses.replace(changed, limit=min(TAUGHT_BY, changed.limit or TAUGHT_BY))
-    again, given_again = bench.prepare(few).taught(outputs)
+    # Somebody else's may begin to learn late in the stream.
+    images = min(TAUGHT_BY, record.n) if run.origin.built_in else record.n
+    again, given_again = bench.prepare(dataclasses.replace(changed, limit=images)).taught(outputs)
     if not np.allclose(given_again, outputs[: len(given_again)].numpy(), rtol=1e-3, atol=1e-3):
         raise UsageError(
             f"{record.run_id}: `step` gives something else with these settings, too: run it again with them"

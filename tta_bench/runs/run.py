@@ -103,7 +103,8 @@ class Run:
         before = self._probe()
         checkpoints = Checkpoints(checkpoint, checkpoint_seconds, self._writer(), proven=not self.origin.built_in)
         with self._in_hand(task) if self.in_callers_process else nullcontext():
-            adaptation = adapt(self.method, task, self.stream, observe, checkpoints, reporter, self.spec.ties)
+            shown = self._shown(observe, task)
+            adaptation = adapt(self.method, task, self.stream, shown, checkpoints, reporter, self.spec.ties)
             weight = cost.weigh(self.method)
             self.notes += suspicions.after_the_stream(self, task, adaptation, weight)
             if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
@@ -128,6 +129,18 @@ class Run:
         forget_caches([type(self.method), vars(self.method)], own_packages(type(self.method).__module__))
         with global_rngs.seeded(task.rng.get_state()), InstanceWatch(self.method) as self.watch:
             yield
+
+    def _shown(
+        self, observe: Callable[[int], Iterator[Observation]], task: Task
+    ) -> Callable[[int], Iterator[Observation]]:
+        """What an instance sees, each image with OpenCV's random numbers as a guest would have them."""
+
+        def seeded(start: int) -> Iterator[Observation]:
+            for x in observe(start):
+                global_rngs.seed_opencv(task.rng, x.index)
+                yield x
+
+        return seeded if self.in_callers_process else observe
 
     @property
     def in_callers_process(self) -> bool:
@@ -154,7 +167,8 @@ class Run:
         task, observe = self._task(), self._encode(Silent())
         never = Checkpoints(Path("never written"), math.inf, "", proven=False)
         with self._in_hand(task):
-            outputs = adapt(self.method, task, self.stream, observe, never, Silent(), self.spec.ties).outputs
+            shown = self._shown(observe, task)
+            outputs = adapt(self.method, task, self.stream, shown, never, Silent(), self.spec.ties).outputs
         assert outputs is not None  # the stream is not empty
         return outputs
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from tta_bench.system import distributions, loading
 from tta_bench.system.described import LIBRARIES, is_outside, package_of
 
-ASKING = ("get", "getenv", "__contains__", "__getitem__")  # of the standard library, before os.environ itself
+ASKING = ("get", "getenv", "__contains__", "__getitem__", "expandvars")  # for a variable that somebody else names
+MAPPINGS = ("os", "collections", "string")  # packages through which `items`, `copy` and others ask
 FILES = ("open", "sqlite3.connect", "ctypes.dlopen")
 OTHERS = ("socket.connect", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
 METADATA = (".egg-info", ".dist-info")  # of what is installed: entry points are looked up there
@@ -86,7 +87,7 @@ def watch_environment(note: Callable[[str, FrameType], None]) -> Callable[[], No
 
     def noting(environment: Any, name: Any) -> Any:
         asker = sys._getframe(1)
-        while asker.f_back is not None and asker.f_code.co_name in ASKING and not is_own(asker):
+        while asker.f_back is not None and _asks_for_others(asker) and not is_own(asker):
             asker = asker.f_back  # whoever says `get` or `in`
         if isinstance(name, str | bytes):
             note(os.fsdecode(name), asker)
@@ -98,6 +99,10 @@ def watch_environment(note: Callable[[str, FrameType], None]) -> Callable[[], No
 
     kind.__getitem__ = noting
     return end
+
+
+def _asks_for_others(frame: FrameType) -> bool:
+    return frame.f_code.co_name in ASKING or package_of(frame.f_globals.get("__name__")) in MAPPINGS
 
 
 def is_own(frame: FrameType, packages: Collection[str] = ()) -> bool:

@@ -12,13 +12,16 @@ import re
 import sys
 from collections.abc import Iterable
 from functools import cache
+from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, PackagePath
+from pathlib import Path
 
 from tta_bench.system.files import digest, file_digest
 
 OURS = "ttabench"
 NEEDED = "cv2 numpy open_clip pandas PIL pluggy safetensors timm torch torchvision yaml"  # what most plugins import
 EVERYBODYS = {*sys.stdlib_module_names, "tta_bench", *NEEDED.split()}  # no metadata need be read for them
+LIBRARIES = {"site-packages", "dist-packages"}  # names of their folders
 LARGE = 20e6  # bytes: beyond, reading all of it would be felt
 ABOUT = (".dist-info", ".egg-info")  # how it was installed, and as which version, which may be the same code
 
@@ -26,9 +29,11 @@ ABOUT = (".dist-info", ".egg-info")  # how it was installed, and as which versio
 @cache
 def content(package: str) -> str:
     """Digest of the distributions that bring a top-level package, and of those that they require; empty for one that
-    ttabench needs itself, that nobody has installed, or that is a checkout: its files count where they lie."""
+    ttabench needs itself, that is not there, or that is a checkout: its files count where they lie."""
     if package in EVERYBODYS:
         return ""
+    if package not in _bringing():
+        return _dropped(package)
     names = closure(_bringing().get(package, ())) - needed()
     parts = {name: _content(_installed()[name]) for name in sorted(names)}
     return digest(parts) if any(parts.values()) else ""
@@ -103,6 +108,18 @@ def _bringing() -> dict[str, list[str]]:
     except Exception:  # as above
         return {}
     return {package: sorted(set(map(_plain, names)) & _installed().keys()) for package, names in found.items()}
+
+
+def _dropped(package: str) -> str:
+    """Of what lies among the libraries though no distribution has brought it: the digests of its files."""
+    spec = PathFinder.find_spec(package)
+    places = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]
+    parts = []
+    for place in map(Path, places):
+        found = [] if LIBRARIES.isdisjoint(place.parts) else place.rglob("*") if place.is_dir() else [place]
+        files = sorted(file for file in found if file.is_file() and "__pycache__" not in file.parts)
+        parts += [[str(file.relative_to(place.parent)), file_digest(file)] for file in files]
+    return digest(parts) if parts else ""
 
 
 def _content(distribution: Distribution) -> list[list[str]]:
