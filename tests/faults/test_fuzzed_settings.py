@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from tests.faults.fuzzing import WILD, WILD_TEXT, altered, damaged, few_and_many
 from tta_bench.cli.app import commands
 from tta_bench.cli.options import configured
 from tta_bench.errors import UsageError
+from tta_bench.methods.clip import CLIP
 from tta_bench.runs import hyperparameters
 from tta_bench.system import config
 
@@ -167,3 +169,18 @@ def test_a_name_with_a_line_break_is_refused_in_one_line(tmp_path: Path, monkeyp
     (tmp_path / "ttabench.toml").write_text('"r\\n" = {backbone = "tiny"}')
     with pytest.raises(UsageError, match=r"unknown command in .*'r\\n'"):
         use_config(tmp_path)
+
+
+@dataclass
+class Clamped(CLIP):
+    """Knows better."""
+
+    k: int = 5
+
+    def __post_init__(self) -> None:
+        self.k = min(self.k, 10)
+
+
+@pytest.mark.parametrize(("asked", "changes"), [("50", {"k": "10"}), ("7", {"k": "7"}), ("5", {})])
+def test_a_change_is_what_the_method_has(asked: str, changes: dict[str, str]) -> None:
+    assert hyperparameters.build(Clamped, {"k": asked}).changes == changes

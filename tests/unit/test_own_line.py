@@ -12,8 +12,8 @@ import pytest
 from tta_bench.errors import PluginError
 from tta_bench.system import distributions
 from tta_bench.system.code import author_line, own_line
-from tta_bench.system.described import LIBRARIES
 from tta_bench.system.text import counted
+from tta_bench.system.whose import LIBRARIES
 
 
 def helper() -> NoReturn:

@@ -30,20 +30,10 @@ from tta_bench.interfaces import Method, TextEncoder
 from tta_bench.runs import global_rngs
 from tta_bench.system import loading
 from tta_bench.system.data import PLAIN, array_in_words
-from tta_bench.system.described import (
-    MAIN,
-    WRITTEN_BY_PYTHON,
-    Above,
-    Description,
-    attributes_of,
-    is_outside,
-    like_nothing_else,
-    own_packages,
-    package_of,
-    place_in,
-)
+from tta_bench.system.described import WRITTEN_BY_PYTHON, Above, Description, attributes_of, like_nothing_else, place_in
 from tta_bench.system.files import digest
 from tta_bench.system.memory import strides
+from tta_bench.system.whose import MAIN, is_outside, own_packages, package_of
 
 RUNNERS = ("tta_bench.runs.", "tta_bench.features.")  # what a method is handed leads there, and it is not the method's
 DATA = (*PLAIN, list, dict, set, Tensor, np.ndarray)

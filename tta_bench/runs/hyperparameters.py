@@ -67,21 +67,27 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
     hints = types_of(cls)
     fields = [f.name for f in dataclasses.fields(cls) if f.init]
     before = {f.name: _default(f) for f in dataclasses.fields(cls)} | values
-    changes: dict[str, str] = {}
     for key, given in settings.items():
         if key not in fields:
             raise UnknownName(f"hyper-parameter of {cls.name}", key, fields, f"It has: {', '.join(fields) or 'none'}.")
         where = f"{cls.name}.{key}"
         values[key] = _coerce(given, hints[key], where) if isinstance(given, str) else _typed(given, hints[key], where)
-        if not _equal(values[key], before[key]):
-            changes[key] = _shown(values[key])  # as it was read: 010 is 8 in YAML
     method = cls(**values)
+    changes = {  # as they were read, 010 is 8 in YAML, and then kept: a method may know better
+        key: _shown(kept) for key in settings if not _equal(kept := _kept(method, key, values[key]), before[key])
+    }
     if method.name != cls.name:  # tables would take it for another
         raise PluginError(f"method '{cls.name}' gives itself the name '{method.name}' when it is made")
     tag: Tag = "tuned" if changes else "default" if preset is None else "paper"
     known = {f.name for f in dataclasses.fields(cls)}
     passed_on = {name: value for name, value in values.items() if name not in known}  # by a preset, to `__init__`
     return Configured(method, tag, changes, passed_on | values_of(method))
+
+
+def _kept(method: Method, key: str, given: Any) -> Any:
+    """What a method made of a value, as long as it is a value of its kind."""
+    kept = getattr(method, key, given)
+    return kept if type(kept) is type(given) else given
 
 
 def of_instance(method: Method) -> Configured:

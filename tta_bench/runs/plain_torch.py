@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from tta_bench.errors import UsageError
 from tta_bench.runs.forked import refuse_lost_threads
-from tta_bench.system.described import package_of
 from tta_bench.system.together import Together
+from tta_bench.system.whose import package_of
 
 NUMPY: dict[str, Any] = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # its own defaults
 

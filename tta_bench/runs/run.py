@@ -41,10 +41,11 @@ from tta_bench.runs.spec import RunSpec
 from tta_bench.runs.watched_instances import InstanceWatch
 from tta_bench.system import provenance
 from tta_bench.system.code import Origin, overridden
-from tta_bench.system.described import forget_caches, own_packages
+from tta_bench.system.described import forget_caches
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter, Silent
 from tta_bench.system.stamps import Read
+from tta_bench.system.whose import own_packages
 from tta_bench.views import Original
 
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from tta_bench.system import distributions, loading
-from tta_bench.system.described import LIBRARIES, is_outside, package_of
+from tta_bench.system.whose import LIBRARIES, is_outside, package_of
 
 ASKING = ("get", "getenv", "__contains__", "__getitem__", "expandvars")  # for a variable that somebody else names
 MAPPINGS = ("os", "collections", "string")  # packages through which `items`, `copy` and others ask

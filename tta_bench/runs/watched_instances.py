@@ -21,7 +21,7 @@ from tta_bench.interfaces import Method, TextEncoder
 from tta_bench.runs import answers, replay
 from tta_bench.runs.watched import FILES, OTHERS, Reached, Seen, is_own, own_code, watch_environment
 from tta_bench.system import loading
-from tta_bench.system.described import own_packages
+from tta_bench.system.whose import own_packages
 
 CALLS = {call.__code__ for call in (replay._start, replay._step, replay.finished, answers.reported)}
 RUNNERS = ("tta_bench.runs.", "tta_bench.features.")

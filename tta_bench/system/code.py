@@ -17,11 +17,12 @@ from typing import Any
 from tta_bench.errors import PluginError, Raised, TTABenchError
 from tta_bench.system import distributions
 from tta_bench.system.data import PLAIN, array_in_words
-from tta_bench.system.described import attributes_of, described, is_another, own_packages, package_of
+from tta_bench.system.described import attributes_of, described
 from tta_bench.system.files import digest
 from tta_bench.system.loading import is_outside_file
 from tta_bench.system.progress import TTABenchWarning
 from tta_bench.system.sources import OURS, built_in_source
+from tta_bench.system.whose import is_another, own_packages, package_of
 
 BUILT_IN = "ttabench"
 LARGEST_ARRAY = 16_000_000  # bytes

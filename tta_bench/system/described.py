@@ -18,12 +18,11 @@ import logging
 import os
 import secrets
 import sys
-import sysconfig
 import threading
 import types
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -41,11 +40,8 @@ from tta_bench.system import compiled, distributions, looked_up
 from tta_bench.system.data import PLAIN, array_in_words, is_array, is_data
 from tta_bench.system.memory import Memory
 from tta_bench.system.sources import absolute, built_in_source, counts
+from tta_bench.system.whose import home_of, is_another, is_of_c, is_outside, package_of
 
-# An environment may see the packages of another one (--system-site-packages, a user's own): libraries as well.
-SEEN = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-LIBRARIES = tuple({*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), *SEEN})
-BELOW_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in LIBRARIES)
 # They hold nothing that a number could depend on, and most can't be looked into.
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
 SILENT = (io.IOBase, logging.Logger, logging.Handler, *LOCKS)
@@ -58,11 +54,7 @@ ALL_TOLD = (
     *(types.FrameType, types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
     *(MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
 )
-# A class that is made by a call passes as theirs.
-MAKERS = ("abc", "builtins", "collections", "dataclasses", "enum", "types", "typing")
-MAIN = ("__main__", "__mp_main__")
 UNTOLD = "like nothing else"
-MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: by a class statement, mostly
 Above = tuple[int, ...]
 
 
@@ -73,49 +65,12 @@ def described(value: object, own: Collection[str] = ()) -> Any:
     return [words, shared] if shared else words
 
 
-def package_of(module: object) -> str:
-    return str(module).partition(".")[0]
-
-
-def own_packages(module: str) -> list[str]:
-    """What of the libraries counts by its code, because something of somebody's own is from there."""
-    package = package_of(module)
-    return [] if is_outside(module) or distributions.is_common(package) else [package]
-
-
 def forget_caches(value: object, own: Collection[str]) -> None:
     """Empties what functions of somebody's own have kept with `functools.cache` of earlier calls."""
     description = Description(own)
     description.of(value)
     for function in description.caches:
         function.cache_clear()
-
-
-def is_outside(module: object) -> bool:
-    """Whether a module is its user's own: neither ours nor a library's. A notebook's has no file, and a script's may
-    pass as that of the tool that runs it (`python -m cProfile script.py`)."""
-    if not isinstance(module, str) or module.partition(".")[0] in ("tta_bench", "builtins"):
-        return False
-    if module in MAIN:
-        return True
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return module not in sys.builtin_module_names and (file is None or not str(file).startswith(BELOW_LIBRARIES))
-
-
-def home_of(function: FunctionType) -> str:
-    """The module whose variables it uses. `functools.wraps` makes `__module__` another's, and `exec` leaves none."""
-    return str(function.__globals__.get("__name__", ""))
-
-
-def is_another(cls: type) -> bool:
-    """Whether a class that says it is a library's or ours is not what has that name there: it was made elsewhere, and
-    `functools.update_wrapper`, `exec`, `type` or `dataclasses.make_dataclass` has given it that name."""
-    if not cls.__flags__ & MADE_BY_PYTHON or _is_of_c(cls):
-        return False
-    found: Any = sys.modules.get(cls.__module__)
-    for name in cls.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is not cls if cls.__module__ in MAKERS else found is not None and found is not cls
 
 
 class Description:
@@ -288,7 +243,7 @@ class Description:
         try:
             inside = _inside(value, attributes)
         except Exception:  # whoever can't be copied may raise anything
-            opaque = any(map(_is_of_c, type(value).__mro__[:-1])) and not isinstance(value, ALL_TOLD)
+            opaque = any(map(is_of_c, type(value).__mro__[:-1])) and not isinstance(value, ALL_TOLD)
             told = attributes and not opaque
             inside = None if told else like_nothing_else()
         code = self._compiled(getattr(value, "__module__", None)) if callable(value) else ""  # a function of Cython's
@@ -344,11 +299,6 @@ def _inside(value: Any, attributes: Mapping[str, Any]) -> Any:
         return parts
     maker, arguments, state, items, pairs = (*parts, None, None, None)[:5]
     return [maker, arguments, None if _is_known(state, attributes) else state, list(items or ()), list(pairs or ())]
-
-
-def _is_of_c(kind: type) -> bool:
-    """Whether a class was written in C, whose objects may keep more than their attributes: a database in memory."""
-    return any(isinstance(member, WrapperDescriptorType | MethodDescriptorType) for member in vars(kind).values())
 
 
 def _is_known(state: Any, attributes: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from tta_bench.system.data import PLAIN
-from tta_bench.system.described import BELOW_LIBRARIES, home_of, is_outside
+from tta_bench.system.whose import BELOW_LIBRARIES, home_of, is_outside
 
 # Where the functions are that methods, backbones and our own code call: modules, and classes in them.
 PLACES = (

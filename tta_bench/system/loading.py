@@ -20,10 +20,11 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tta_bench.system import altered, compiled, distributions
-from tta_bench.system.described import LIBRARIES, described, is_outside, own_packages, package_of
+from tta_bench.system.described import described
 from tta_bench.system.files import digest
 from tta_bench.system.sources import Source, built_in_source, counts
 from tta_bench.system.stamps import content_or_gone
+from tta_bench.system.whose import LIBRARIES, is_outside, own_packages, package_of
 
 PACKAGE = Path(__file__).parent.parent
 OURS = [(PACKAGE / room).resolve() for room in (".", "methods", "datasets", "backbones")]  # links in a checkout
