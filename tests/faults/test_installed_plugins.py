@@ -162,10 +162,10 @@ def test_what_was_put_among_the_libraries_without_metadata_counts(
 SESSION = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from tta_bench.system import described, loading
-for module in (described, loading):
-    module.LIBRARIES = (*described.LIBRARIES, sys.argv[1])
-described.BELOW_LIBRARIES = (*described.BELOW_LIBRARIES, sys.argv[1])
+from tta_bench.system import loading, whose
+for module in (whose, loading):
+    module.LIBRARIES = (*whose.LIBRARIES, sys.argv[1])
+whose.BELOW_LIBRARIES = (*whose.BELOW_LIBRARIES, sys.argv[1])
 from tta_bench.plugins import Registry
 from tta_bench.system.code import origin_of
 by_name = Registry().origin("methods", "mine").source
