@@ -67,7 +67,7 @@ def test_interrupted_before_a_command_looks_after_it(invoke: Invoke, monkeypatch
 @pytest.mark.slow
 def test_interrupted_in_a_terminal_with_workers(tmp_path: Path) -> None:
     """Ctrl-C reaches the whole group of processes. Nobody waits for a worker that is in the middle of a block."""
-    environment = {**os.environ, "TTABENCH_HOME": str(tmp_path), "TOY_DELAY": "2"}
+    environment = {**os.environ, "TTABENCH_HOME": str(tmp_path), "TOY_DELAY": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *WITH_WORKERS],
         env=environment,
