@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
@@ -75,12 +74,19 @@ class OpenClip:
         if self._looks() == self._loaded_as:
             return self._loaded
         values = [self.logit_scale, self.logit_bias, repr(self.preprocess), self._mean, self._std]
-        return digest_of([self._loaded, described([self.model.state_dict(), *values]), self._structure()])
+        return digest_of(
+            [
+                self._loaded,
+                described([self.model.state_dict(), dict(self.model.named_buffers()), *values]),
+                self._structure(),
+            ]
+        )
 
     def _looks(self) -> list[Any]:
         """What a change can be seen by: torch counts most of them, and some numbers of each tensor show the others."""
         looks: list[Any] = [self.logit_scale, self.logit_bias, self.preprocess, self._structure()]
-        for name, tensor in (*self.model.state_dict(keep_vars=True).items(), ("mean", self._mean), ("std", self._std)):
+        held = {**self.model.state_dict(keep_vars=True), **dict(self.model.named_buffers())}  # some are in one alone
+        for name, tensor in (*held.items(), ("mean", self._mean), ("std", self._std)):
             numbers = tensor.detach().flatten()[:: max(1, tensor.numel() // SAMPLE)]
             looks.append((name, 0 if tensor.is_inference() else tensor._version, numbers.tolist()))
         return looks
@@ -186,7 +192,7 @@ class OpenClip:
 
 def _decides(held: object) -> bool:
     """Whether something that a layer holds is a setting, or a function in the place of its own."""
-    return isinstance(held, bool | int | float | str | tuple | FunctionType | MethodType)
+    return callable(held) or isinstance(held, bool | int | float | str | tuple)
 
 
 def _first_difference(a: Tensor, b: Tensor) -> int:

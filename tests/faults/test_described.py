@@ -195,6 +195,18 @@ class Heavy(logging.Handler):
         self.weight = weight
 
 
+def partial_with(k: int) -> Any:
+    made: Any = functools.partial(int, "1")
+    made.k = k
+    return made
+
+
+def renamed_function(name: str) -> Any:
+    made = chosen(1, "kind")
+    made.__name__ = name
+    return made
+
+
 def read_to(place: int) -> io.StringIO:
     made = io.StringIO("a text")
     made.seek(place)
@@ -266,6 +278,8 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "how far a text was read": (read_to(0), read_to(2)),
     "a name that begins like Python's own": (made_with(_abc_weight=1.0), made_with(_abc_weight=2.0)),
     "an open file": (Path(__file__).open(), Path(logging.__file__).open()),  # noqa: SIM115
+    "an attribute of a partial": (partial_with(1), partial_with(2)),
+    "a function's name": (chosen(1, "kind"), renamed_function("other")),
     "one list twice": twice(list),
     "one object twice": twice(lambda: Plain(1)),
     "one tensor twice": twice(lambda: torch.ones(2)),

@@ -359,9 +359,22 @@ def test_a_transparent_value_of_narrow_gray_is_seen_or_refused(bits: int) -> Non
     )
     content = b"\x89PNG\r\n\x1a\n" + b"".join(framed)
     if bits > 1:
-        assert "gray of 2 or 4 bits with a transparent value" in refusal(content)
+        assert "2, 4 or 16 bits with a transparent value" in refusal(content)
     else:
         assert np.asarray(decode(content))[0, :, 0].tolist() == [0, 255, 0, 255]
+
+
+def test_a_transparent_value_of_16_bit_colours_is_refused() -> None:
+    """Pillow compares its lower half with the upper halves of the pixels."""
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, data in (
+        (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)),
+        (b"tRNS", struct.pack(">HHH", 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"\0" + struct.pack(">HHH", 100, 100, 100))),
+        (b"IEND", b""),
+    ):
+        content += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    assert "16 bits with a transparent value" in refusal(content)
 
 
 def tga(alpha_bits: int, fourth: int, depth: int = 32) -> bytes:

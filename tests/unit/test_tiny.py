@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -193,12 +194,20 @@ def other_method(backbone: Tiny) -> None:
     backbone.model.encode_image = lambda pixels: pixels.flatten(1)[:, :128]
 
 
+def other_call(backbone: Tiny) -> None:
+    backbone.model.encode_image = functools.partial(lambda scale, pixels: scale * pixels.flatten(1)[:, :128], 2.0)
+
+
+def no_mask(backbone: Tiny) -> None:
+    backbone.model.attn_mask.zero_()  # which no state of the model has
+
+
 def other_words(backbone: Tiny) -> None:
     tokenizer = backbone.tokenizer
     backbone.tokenizer = lambda texts, **more: tokenizer([text.replace("photo", "drawing") for text in texts], **more)
 
 
-@pytest.mark.parametrize("change", [other_gelu, other_eps, in_training, other_method, other_words])
+@pytest.mark.parametrize("change", [other_gelu, other_eps, in_training, other_method, other_call, no_mask, other_words])
 def test_a_backbone_whose_layers_were_changed_is_another_one(change: Callable[[Tiny], None]) -> None:
     """Its weights are as they were, and features made with it were found by every later run."""
     backbones = [Tiny.load("cpu") for _ in range(2)]

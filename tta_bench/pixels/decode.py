@@ -23,7 +23,7 @@ LIMIT = "TTABENCH_MAX_PIXELS"
 # By Pillow's names. Of the others it runs a program for some (EPS, WMF) and misreads some (FITS, PSD).
 READ = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "AVIF", "JPEG2000")
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
-WIDENED = ("L;2", "L;4")  # gray of a PNG that Pillow makes 8 bits of
+WIDENED = ("L;2", "L;4", "RGB;16B")  # of a PNG, of which Pillow makes 8 bits
 KIND, BITS, PHOTOMETRIC, PALETTE, SAMPLE_FORMAT = 254, 258, 262, 320, 339  # tags of a TIFF
 PREVIEW = 1  # a bit of KIND
 WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and SAMPLE_FORMAT
@@ -71,7 +71,7 @@ def _misread(image: Image.Image) -> str:
     if image.mode.startswith("I") and "transparency" in image.info:
         return "16-bit gray with a transparent value"
     if "transparency" in image.info and any(part.args in WIDENED for part in getattr(image, "tile", ())):
-        return "gray of 2 or 4 bits with a transparent value"
+        return "2, 4 or 16 bits with a transparent value"
     tags: Mapping[int, Any] = getattr(image, "tag_v2", {})  # of a TIFF
     if tags.get(KIND, 0) & PREVIEW:
         return "a TIFF whose first page is a preview of another one"

@@ -156,7 +156,11 @@ class Description:
 
     def _wrapper(self, value: Any, above: Above) -> Any:
         inner = ("__func__", "__self__", "fget", "fset", "fdel", "func", "args", "keywords")
-        return [type(value).__name__, *(self.of(getattr(value, name, None), above) for name in inner)]
+        more = vars(value) if isinstance(value, functools.partial) else {}
+        return [
+            type(value).__name__,
+            *(self.of(part, above) for part in (*(getattr(value, n, None) for n in inner), more)),
+        ]
 
     def _built_in_function(self, value: BuiltinFunctionType, above: Above) -> Any:
         module = getattr(value, "__module__", None)
@@ -185,7 +189,16 @@ class Description:
             used["sys.argv"] = sys.argv
         imports = late_imports(code, str(names.get("__package__") or ""))
         noted = {name: note for name, note in function.__annotations__.items() if is_data(note)}
-        parts = (function.__defaults__, function.__kwdefaults__, cells, used, function.__dict__, imports, noted)
+        parts = (
+            function.__name__,
+            function.__defaults__,
+            function.__kwdefaults__,
+            cells,
+            used,
+            function.__dict__,
+            imports,
+            noted,
+        )
         return ["function", self.code(code, above), *(self.of(part, above) for part in parts)]
 
     def code(self, code: CodeType, above: Above = ()) -> Any:
