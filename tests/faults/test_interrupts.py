@@ -64,6 +64,36 @@ def test_interrupted_before_a_command_looks_after_it(invoke: Invoke, monkeypatch
     assert result.err.strip() == "ttabench: interrupted"
 
 
+TWICE_WHILE_IT_SPEAKS = """
+import os, signal
+from tta_bench.cli.main import Interrupts
+
+def write(file, words, write=os.write):
+    os.write = write
+    written = write(file, words)
+    os.kill(os.getpid(), signal.SIGINT)
+    return written
+
+interrupts = Interrupts()
+interrupts.listen()
+interrupts.over = True  # as while modules are imported: there is nothing to unwind
+os.write = write
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_interrupted_again_while_it_says_so() -> None:
+    """Two of them within a few microseconds: the second came between the words and the end, and said them again."""
+    process = subprocess.run(
+        [sys.executable, "-c", TWICE_WHILE_IT_SPEAKS],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    check_interrupted(process.returncode, process.stderr)
+
+
 @pytest.mark.slow
 def test_interrupted_in_a_terminal_with_workers(tmp_path: Path) -> None:
     """Ctrl-C reaches the whole group of processes. Nobody waits for a worker that is in the middle of a block."""

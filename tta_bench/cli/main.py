@@ -72,13 +72,13 @@ class Interrupts:
 
     def leave(self) -> NoReturn:
         try:
-            os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + b"ttabench: interrupted\n")
+            say_once(lambda: os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + b"ttabench: interrupted\n"))
             sys.stdout.flush()  # may be closed, or interrupted in the middle of writing
         finally:
             os._exit(INTERRUPTED)
 
 
-def say_once(say: Callable[[], None]) -> None:
+def say_once(say: Callable[[], object]) -> None:
     """Says that it was interrupted. Another Ctrl-C comes before that, and speaks instead, or after it, and is still.
 
     The handler is changed and the signal not blocked: blocked here, it would reach another thread, and Python all the
