@@ -22,10 +22,10 @@ from tta_bench.datasets._photos import Labels
 from tta_bench.errors import BadData
 from tta_bench.pixels.decode import readable_names
 from tta_bench.system.files import read_utf8
-from tta_bench.system.text import counted
+from tta_bench.system.text import counted, is_text, visible
 
 NAMES = "classnames.txt"
-OF_A_MAC = "__MACOSX"  # in every archive that one has packed: no class
+NO_CLASSES = ("__MACOSX", "@eaDir")  # in archives that a Mac has packed, and on disks of Synology's
 WORDNET = re.compile(r"n\d{8}")  # no prompt should say "a photo of a n01440764"
 
 
@@ -50,6 +50,7 @@ def read(folder: Path) -> ClassFolders | None:
     try:
         folders = [path for path in sorted(folder.iterdir()) if _counts(path) and path.is_dir()]
         found = {path.name: _images(path, passed_over) for path in folders}
+        images_beside = [path for path in sorted(folder.iterdir()) if _is_image(path)]
     except OSError as error:
         raise BadData(f"{error.filename or folder}: can't be read: {error.strerror or error}") from error
     if not any(found.values()):
@@ -57,19 +58,33 @@ def read(folder: Path) -> ClassFolders | None:
     names = _names(folder / NAMES, found)
     images = [(f"{name}/{image}", place) for place, name in enumerate(names) for image in found[name]]
     files, places = [image for image, _ in images], [place for _, place in images]
-    return ClassFolders(list(names.values()), files, places, list(_warnings(found, passed_over)))
+    warnings = [*_warnings(found, passed_over), *_without_class(images_beside)]
+    return ClassFolders(list(names.values()), files, places, warnings)
 
 
 def _counts(path: Path) -> bool:
-    return not path.name.startswith(".") and path.name != OF_A_MAC
+    return not path.name.startswith(".") and path.name not in NO_CLASSES
 
 
 def _images(folder: Path, passed_over: list[Path]) -> list[str]:
     """Those right in it whose names say so. What else there is is noted, hidden files aside."""
     paths = [path for path in sorted(folder.iterdir()) if _counts(path)]
+    for path in (folder, *paths):
+        if not is_text(path.name):
+            raise BadData(f"{visible(path)}: its name is not in UTF-8: rename it")
     images = [path.name for path in paths if path.suffix.lower() in readable_names()]
     passed_over += [path for path in paths if path.suffix.lower() not in readable_names()]
     return images
+
+
+def _is_image(path: Path) -> bool:
+    return _counts(path) and path.suffix.lower() in readable_names() and path.is_file()
+
+
+def _without_class(images: Sequence[Path]) -> Iterator[str]:
+    if images:
+        left_out = counted(len(images), "image")
+        yield f"folder: {left_out} beside the classes' folders left out, the first is {images[0].name}"
 
 
 def _warnings(found: dict[str, list[str]], passed_over: list[Path]) -> Iterator[str]:

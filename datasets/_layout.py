@@ -139,8 +139,8 @@ def _listing(images: Path, folder: str, known: dict[str, set[str]]) -> set[str]:
 def _names(folder: Path) -> set[str]:
     if not folder.is_dir():
         return set()
-    with os.scandir(folder) as entries:
-        return {entry.name for entry in entries}
+    with os.scandir(folder) as entries:  # beside every photo macOS leaves a ._photo on disks of others
+        return {entry.name for entry in entries if not entry.name.startswith("._") and entry.is_file()}
 
 
 def listed_file(line: str) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from tta_bench.datasets._archives import Archive
 from tta_bench.datasets._download import examine, get
 from tta_bench.datasets._layout import Layout
+from tta_bench.datasets._set_once import SetOnce
 from tta_bench.downloads import DataStatus
 from tta_bench.errors import BadData, UnknownName
 from tta_bench.pixels.decode import decode
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Labels = np.ndarray[Any, np.dtype[np.int8]]
 
 
-class Photos:
+class Photos(SetOnce):
     """Image files with labels. Every file is looked at when the dataset is opened, and read if it is not known yet:
     other pixels are other features, also in a file that is as long as it was. None is decoded before use.
 
@@ -99,6 +100,7 @@ class OfficialPhotos(Photos):
 
     layout: ClassVar[Layout]
     archives: ClassVar[tuple[Archive, ...]] = ()
+    official_size: ClassVar[int | None] = None  # of the whole split, where that is known for sure
 
     @classmethod
     def status(cls, root: Path) -> list[DataStatus]:

@@ -15,6 +15,7 @@ from tta_bench import hookimpl
 from tta_bench.datasets._archives import Archive
 from tta_bench.datasets._layout import COCO2014, COCO2017, Layout
 from tta_bench.datasets._photos import Labels, OfficialPhotos, check_variant, count_warnings, full_size, labelled
+from tta_bench.datasets._sizes import Size, resized
 from tta_bench.errors import BadData
 from tta_bench.system.files import parse_json, read_utf8
 from tta_bench.system.text import counted, is_text
@@ -36,7 +37,7 @@ class _COCO(OfficialPhotos):
     def open(cls, root: Path, variant: str = "default") -> Self:
         check_variant(cls.name, variant, VARIANTS)
         folder, parts = cls.layout.find(root)
-        class_names, file_names, labels, unsaid = read_instances(parts["annotations"])
+        class_names, file_names, labels, unsaid, sizes = read_instances(parts["annotations"])
         kept = labelled(labels)
         warnings = count_warnings(cls.layout, len(file_names), len(kept))
         if len(class_names) != CLASSES:
@@ -47,6 +48,7 @@ class _COCO(OfficialPhotos):
         if variant == "mltta-five":
             kept = np.flatnonzero(labels.sum(axis=1) == 5)
         files = [parts["images"] / file_names[i] for i in kept]
+        warnings += resized(cls.name, files, lambda place: sizes[kept[place]])
         full = full_size(cls.layout, len(file_names), len(kept), cls.layout.labelled or cls.layout.listed)
         ids = [file.stem for file in files]
         sources = [parts["annotations"], *cls.layout.preferred(root, folder)]
@@ -59,6 +61,7 @@ class COCO2014Val(_COCO):
     name: ClassVar[str] = "coco2014"
     title: ClassVar[str] = "COCO 2014"
     layout: ClassVar[Layout] = COCO2014
+    official_size: ClassVar[int | None] = COCO2014.labelled
     archives: ClassVar[tuple[Archive, ...]] = (
         _archive(
             "annotations/annotations_trainval2014.zip",
@@ -76,6 +79,7 @@ class COCO2017Val(_COCO):
     name: ClassVar[str] = "coco2017"
     title: ClassVar[str] = "COCO 2017"
     layout: ClassVar[Layout] = COCO2017
+    official_size: ClassVar[int | None] = COCO2017.labelled
     archives: ClassVar[tuple[Archive, ...]] = (
         _archive(
             "annotations/annotations_trainval2017.zip",
@@ -87,9 +91,9 @@ class COCO2017Val(_COCO):
     )
 
 
-def read_instances(file: Path) -> tuple[list[str], list[str], Labels, int]:
-    """Class names by category id, images by image id, which class is in which image, [N, C], and how many annotations
-    don't say whether they are a crowd."""
+def read_instances(file: Path) -> tuple[list[str], list[str], Labels, int, list[Size | None]]:
+    """Class names by category id, images by image id, which class is in which image, [N, C], how many annotations
+    don't say whether they are a crowd, and the images' sizes as far as they are told."""
     try:
         content: dict[str, Any] = parse_json(read_utf8(file), _without_outlines)
         categories = sorted(content["categories"], key=lambda category: category["id"])
@@ -100,6 +104,8 @@ def read_instances(file: Path) -> tuple[list[str], list[str], Labels, int]:
             raise ValueError("an id of an image or a category is there twice")
         labels = np.zeros((len(images), len(categories)), np.int8)
         for annotation in content["annotations"]:
+            if annotation["score"] is not None:
+                raise ValueError("an annotation has a score, so they are what a detector found, and no labels")
             if annotation["iscrowd"] not in (None, 0, 1):
                 raise ValueError(f"iscrowd is {annotation['iscrowd']!r}; expected 0 or 1")
             if not annotation["iscrowd"]:
@@ -111,17 +117,22 @@ def read_instances(file: Path) -> tuple[list[str], list[str], Labels, int]:
         if not all(class_names):
             raise ValueError("a class has no name")
         unsaid = sum(annotation["iscrowd"] is None for annotation in content["annotations"])
-        return class_names, files, labels, unsaid
+        return class_names, files, labels, unsaid, [_size(image) for image in images]
     except (ValueError, TypeError) as error:
         raise BadData(f"{file}: not a COCO annotation file: {error}") from error
     except KeyError as error:
         raise BadData(f"{file}: not a COCO annotation file: {error} is not in it") from error
 
 
+def _size(image: dict[str, Any]) -> Size | None:
+    width, height = image.get("width"), image.get("height")
+    return (width, height) if isinstance(width, int) and isinstance(height, int) else None
+
+
 def _without_outlines(item: dict[str, Any]) -> dict[str, Any]:
     """Objects' outlines are nearly all of an annotation file: dropped while it is parsed, they cost no memory."""
     if "image_id" in item and "category_id" in item:
-        return {key: item.get(key) for key in ("image_id", "category_id", "iscrowd")}
+        return {key: item.get(key) for key in ("image_id", "category_id", "iscrowd", "score")}
     return item
 
 

@@ -50,6 +50,8 @@ class Folder(Photos):
             class_names, images, rows = _read(folder / LABELS)
             return cls(class_names, images, _files(folder, images), np.array(rows, np.int8), [folder / LABELS])
         layout = _class_folders.read(folder) if folder.is_dir() else None
+        if folder.is_dir() and (other := _other_spelling(folder)) is not None:
+            raise BadData(f"folder: {other} is there, and no {LABELS}: rename it")
         if layout is None:
             raise DataMissing(
                 f"folder: no {LABELS} in {folder}. Write --dataset folder:NAME for <data-root>/NAME or "
@@ -106,13 +108,18 @@ def _files(folder: Path, images: Sequence[str]) -> list[Path]:
     return [folder / image for image in images]
 
 
+def _other_spelling(folder: Path) -> Path | None:
+    """What was meant to be the labels: a system that hides suffixes makes a labels.csv.txt."""
+    return next((file for file in sorted(folder.iterdir()) if file.name.lower() in (LABELS, f"{LABELS}.txt")), None)
+
+
 def _count(file: Path) -> int:
     """Images that a labels.csv lists, or that lie in the folders beside a classnames.txt."""
     if file.name != LABELS:
         layout = _class_folders.read(file.parent)
         return len(layout.images) if layout else 0
-    with file.open("rb") as lines:
-        return max(0, sum(bool(line.strip()) for line in lines) - 1)
+    rows = csv.reader(io.StringIO(read_utf8(file), newline=""))
+    return max(0, sum(any(map(str.strip, cells)) for cells in rows) - 1)
 
 
 def _read(file: Path) -> tuple[list[str], list[str], list[list[int]]]:

@@ -18,6 +18,7 @@ from PIL import Image
 from tta_bench import hookimpl
 from tta_bench.datasets._scenes_layout import CLASS_NAMES, Layout, lay_out, render
 from tta_bench.datasets._scenes_shifts import SHIFTS, apply_shift
+from tta_bench.datasets._set_once import SetOnce
 from tta_bench.errors import UnknownName
 from tta_bench.system.sources import built_in_source
 
@@ -31,7 +32,7 @@ MIXTURE = "default"
 VARIANTS = (MIXTURE, CLEAN, *SHIFTS)
 
 
-class Scenes:
+class Scenes(SetOnce):
     """600 test scenes, 24 classes, one to six objects each."""
 
     name: ClassVar[str] = "scenes"

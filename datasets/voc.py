@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import ClassVar, NamedTuple, Self
 
@@ -23,6 +24,7 @@ from tta_bench import hookimpl
 from tta_bench.datasets._archives import Archive
 from tta_bench.datasets._layout import VOC2007, VOC2012, Layout, listed_file, read_lines
 from tta_bench.datasets._photos import Labels, OfficialPhotos, check_variant, count_warnings, full_size, labelled
+from tta_bench.datasets._sizes import Size, resized
 from tta_bench.errors import BadData, UsageError
 from tta_bench.system.text import counted, visible
 
@@ -90,10 +92,12 @@ class _VOC(OfficialPhotos):
         labels = np.where(flags == DIFFICULT, COUNTS_AS[choice["difficult"]], flags == PRESENT).astype(np.int8)
         warnings = count_warnings(cls.layout, len(ids), len(ids)) + warnings
         kept = labelled(labels) if choice["images"] == "labelled" else np.arange(len(ids))
+        files = [parts["images"] / f"{ids[i]}.jpg" for i in kept]
+        warnings += resized(cls.name, files, lambda place: _size(folder / "Annotations" / f"{ids[kept[place]]}.xml"))
         return cls(
             CLASSES if choice["names"] == "raw" else tuple(WORDS.values()),
             [ids[i] for i in kept],
-            [parts["images"] / f"{ids[i]}.jpg" for i in kept],
+            files,
             labels[kept],
             [parts["list"], *cls.layout.preferred(root, folder), *sources],
             warnings,
@@ -107,6 +111,7 @@ class VOC2007Test(_VOC):
     name: ClassVar[str] = "voc2007"
     title: ClassVar[str] = "VOC 2007"
     layout: ClassVar[Layout] = VOC2007
+    official_size: ClassVar[int | None] = VOC2007.listed
     archives: ClassVar[tuple[Archive, ...]] = (
         Archive(
             f"{OXFORD}/voc2007/VOCtest_06-Nov-2007.tar",
@@ -123,6 +128,7 @@ class VOC2012Val(_VOC):
     name: ClassVar[str] = "voc2012"
     title: ClassVar[str] = "VOC 2012"
     layout: ClassVar[Layout] = VOC2012
+    official_size: ClassVar[int | None] = VOC2012.listed
     archives: ClassVar[tuple[Archive, ...]] = (
         Archive(
             f"{OXFORD}/voc2012/VOCtrainval_11-May-2012.tar",
@@ -211,6 +217,14 @@ def _read_annotation(file: Path) -> Annotation:
             raise BadData(f"{file}: <{element.tag}> names a class where an <object> right in <annotation> is expected")
     unmarked = sum(item.find("difficult") is None for item in root.findall("object"))
     return Annotation(flags, (root.findtext("filename") or "").strip(), unmarked)
+
+
+def _size(file: Path) -> Size | None:
+    """As an annotation tells it, if there is one."""
+    with suppress(OSError, ValueError, TypeError, LookupError, ElementTree.ParseError):
+        root = ElementTree.parse(file).getroot()
+        return int(root.findtext("size/width")), int(root.findtext("size/height"))  # type: ignore[arg-type]
+    return None
 
 
 def _children(file: Path, element: ElementTree.Element, tag: str) -> list[ElementTree.Element]:

@@ -238,7 +238,6 @@ def test_a_sound_png_of_several_pictures_is_whole() -> None:
     [
         ([[0, 100], [200, 255]], [[0, 100], [200, 255]]),  # 8 bits in a wider file
         ([[0, 25_600], [51_200, 65_535]], [[0, 100], [200, 255]]),  # 16 bits
-        ([[0, 256], [0, 512]], [[0, 1], [0, 2]]),
     ],
 )
 def test_integers_of_32_bits_are_read_by_the_range_that_they_use(values: list[Any], shown: list[Any]) -> None:
@@ -252,6 +251,12 @@ def test_integers_beyond_16_bits_are_refused(values: list[Any]) -> None:
     line = refusal(tiff(values, np.int32))
     assert "32-bit" in line
     assert "save it with 8 or 16 bits" in line
+
+
+@pytest.mark.parametrize("values", [[[0, 256]], [[0, 1020]], [[5, 4080]], [[0, 0x7FFF]]])
+def test_integers_of_32_bits_that_may_be_of_10_or_12_are_refused(values: list[Any]) -> None:
+    """They were nearly black, or not, as each photo's own maximum had it."""
+    assert f"values up to {values[0][1]}, and of how many bits can't be known" in refusal(tiff(values, np.int32))
 
 
 @pytest.mark.parametrize("values", [[[0.0, 1.0]], [[0.0, 255.0]], [[0.0, np.nan]], [[-1e30, np.inf]]])

@@ -142,7 +142,10 @@ def to_rgb(image: Image.Image, wide: bool = True) -> Image.Image:
             raise BadData(
                 f"a 32-bit image with values from {low} to {high}, and what they mean can't be known: {OTHERWISE}"
             )
-        narrow = wide and image.mode == "I" and high <= 0xFF
+        wider = wide and image.mode == "I"
+        if wider and 0xFF < high <= 0x7FFF:  # of 10, 12 or 16 bits, and one photo may say something else than the next
+            raise BadData(f"a 32-bit image with values up to {high}, and of how many bits can't be known: {OTHERWISE}")
+        narrow = wider and high <= 0xFF
         return Image.fromarray((values if narrow else values >> 8).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")

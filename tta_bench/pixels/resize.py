@@ -1,7 +1,8 @@
 """Cut and resize boxes of an image.
 
-Everything here gives Pillow's result within two levels, because the official codes of the methods work on Pillow
-images: 8-bit levels, and antialiased resizing in which a filter's support grows with the reduction.
+The official codes of the methods work on Pillow images: 8-bit levels, and antialiased resizing in which a filter's
+support grows with the reduction. The evaluation view is exactly torchvision's on such an image; crops, of which there
+are many, are Pillow's within two levels.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ Interpolation = Literal["bicubic", "bilinear"]
 Levels = np.ndarray[Any, np.dtype[Any]]  # uint8 [H, W, 3], as Pillow and OpenCV hold an image; stubs don't say uint8
 Boxes = np.ndarray[Any, np.dtype[np.int64]]  # [n, 4]: left, top, right, bottom
 
+LONGEST = 8  # times the short side
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
@@ -73,19 +75,19 @@ def _resize(levels: Levels, size: int, interpolation: Interpolation) -> Levels:
 def resize_centre_crop(image: Image.Image, preprocess: Preprocess) -> Levels:
     """The backbone's evaluation view [S, S, 3], by Pillow itself: one view of many, and every score rests on it."""
     rgb = image if image.mode == "RGB" else to_rgb(image)
-    size = preprocess.size, preprocess.size
-    return np.array(rgb.resize(size, RESAMPLING[preprocess.interpolation], box=centre_box(*rgb.size, preprocess)))
-
-
-def centre_box(width: int, height: int, preprocess: Preprocess) -> tuple[float, float, float, float]:
-    """The part of the image that the evaluation view shows: cropping what was resized is resizing this box."""
+    size, resampling = preprocess.size, RESAMPLING[preprocess.interpolation]
     if preprocess.resize == "squash":
-        return 0, 0, width, height
-    size, short = preprocess.size, min(height, width)
-    start, end = [], []
-    for length in (width, height):
-        resized = int(size * length / short)  # torchvision's rounding of the long side
-        offset = round((resized - size) / 2)  # and of the crop's corner: half to even
-        start.append(offset * length / resized)
-        end.append(min((offset + size) * length / resized, length))
-    return start[0], start[1], end[0], end[1]
+        return np.array(rgb.resize((size, size), resampling))
+    short = min(rgb.size)
+    width, height = (int(size * length / short) for length in rgb.size)  # torchvision's rounding of the long side
+    left, top = round((width - size) / 2), round((height - size) / 2)  # and of the crop's corner: half to even
+    if max(width, height) > LONGEST * size:  # a strip would take any amount of memory
+        box = _part(left, size, width, rgb.width), _part(top, size, height, rgb.height)
+        return np.array(rgb.resize((size, size), resampling, box=(box[0][0], box[1][0], box[0][1], box[1][1])))
+    return np.array(rgb.resize((width, height), resampling).crop((left, top, left + size, top + size)))
+
+
+def _part(offset: int, size: int, resized: int, length: int) -> tuple[float, float]:
+    """Where in a side the crop begins and ends: resizing that is cropping what was resized, but for Pillow's choice of
+    which axis goes first."""
+    return offset * length / resized, min((offset + size) * length / resized, length)
