@@ -94,8 +94,13 @@ class OpenClip:
     def _structure(self) -> list[Any]:
         """What some texts are read as, and of each layer its class, its settings, whether it trains, and functions in
         the place of its own."""
+        kinds = {type(layer): described(type(layer)) for layer in self.model.modules()}
         layers = [
-            (path, str(type(layer)), [(name, described(held)) for name, held in vars(layer).items() if _decides(held)])
+            (
+                path,
+                kinds[type(layer)],
+                [(name, described(held)) for name, held in vars(layer).items() if _decides(held)],
+            )
             for path, layer in self.model.named_modules()
         ]
         return [self.tokenizer(READ).tolist(), *layers]

@@ -6,7 +6,7 @@ open_clip is imported where it is used, after the weights are found: who has non
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from tta_bench.backbones._open_clip import OpenClip, dtype_of
 from tta_bench.backbones._weight_files import COUNTERS, fill, read_weights
 from tta_bench.errors import UsageError
 from tta_bench.interfaces import Preprocess
-from tta_bench.system.files import canonical_json
+from tta_bench.system.files import canonical_json, file_digest
 
 
 class Pretrained(OpenClip):
@@ -59,8 +59,8 @@ class Pretrained(OpenClip):
         tokenizer = cls.tokenizer_for(config, file.parent)
         model = config.build()
         fill(model, tensors, file, cls.published.architecture)
-        backbone = cls._assemble(model, tokenizer, config, device, precision, origin="weights")
         tokens = tokenizer_files(config.model["text_cfg"], file.parent)
+        backbone = cls._assemble(model, tokenizer, tokens, config, device, precision, origin="weights")
         backbone.sources = (file, *tokens, *revisions_of((file, *tokens)))
         return backbone
 
@@ -73,7 +73,8 @@ class Pretrained(OpenClip):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = config.build()
-        backbone = cls._assemble(model, tokenizer, config, device, precision, origin=f"random-{seed}")
+        tokens = tokenizer_files(config.model["text_cfg"], None)
+        backbone = cls._assemble(model, tokenizer, tokens, config, device, precision, origin=f"random-{seed}")
         backbone.random_weights = True
         return backbone
 
@@ -86,9 +87,18 @@ class Pretrained(OpenClip):
         """What has to hold for the built model, whatever its weights."""
 
     @classmethod
-    def _assemble(cls, model: Any, tokenizer: Any, config: Config, device: str, precision: str, origin: str) -> Self:
+    def _assemble(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        tokens: Sequence[Path],
+        config: Config,
+        device: str,
+        precision: str,
+        origin: str,
+    ) -> Self:
         cls.check(model)
-        fingerprint = f"{origin}-{digest(model, config, precision)}"
+        fingerprint = f"{origin}-{digest(model, tokens, config, precision)}"
         return cls(model, tokenizer, config.preprocess, config.mean, config.std, fingerprint, device, precision)
 
 
@@ -146,8 +156,9 @@ class Config:
         return CustomTextCLIP(**config) if custom_text else CLIP(**config)
 
 
-def digest(model: Any, config: Config, precision: str) -> str:
-    """Of the weights' values and of all else that changes features; not of the file that they were in."""
+def digest(model: Any, tokens: Sequence[Path], config: Config, precision: str) -> str:
+    """Of the weights' values and of all else that changes features, a tokenizer's files among it; not of the file that
+    the weights were in."""
     sha = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         if not name.endswith(COUNTERS):
@@ -155,6 +166,8 @@ def digest(model: Any, config: Config, precision: str) -> str:
             sha.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
     sha.update(canonical_json([config.model, config.mean, config.std]).encode())
     sha.update(repr((config.preprocess, precision)).encode())
+    for file in tokens:
+        sha.update(f"{file.name} {file_digest(file)}".encode())
     return sha.hexdigest()
 
 
@@ -172,12 +185,12 @@ def build_tokenizer(backbone: str, text: Mapping[str, Any], folder: Path | None)
     return tokenizer
 
 
-def tokenizer_files(text: Mapping[str, Any], folder: Path) -> list[Path]:
+def tokenizer_files(text: Mapping[str, Any], folder: Path | None) -> list[Path]:
     """The files of the tokenizer that `build_tokenizer` takes; none of CLIP's, which is part of open_clip."""
     name = text.get("hf_tokenizer_name")
     if not name:
         return []
-    beside = [folder / file for file in TOKENIZER_FILES if (folder / file).is_file()]
+    beside = [folder / file for file in TOKENIZER_FILES if folder is not None and (folder / file).is_file()]
     return beside or [found for file in TOKENIZER_FILES if (found := cached_file(name, file)) is not None]
 
 

@@ -122,10 +122,11 @@ def _refuse_values(tensor: Tensor, wanted: Tensor, what: str) -> None:
 
 
 def _refuse_scale(logarithm: Tensor, file: Path) -> None:
-    scale = float(logarithm.double().exp())
+    logged = float(logarithm.detach().double())
+    scale = float(torch.tensor(logged, dtype=torch.float64).exp())
     if scale > LARGEST_SCALE:
         raise BadData(
-            f"{file}: its tensor logit_scale is {float(logarithm):.4g}, so that the scale would be {scale:.2g}, more "
+            f"{file}: its tensor logit_scale is {logged:.4g}, so that the scale would be {scale:.2g}, more "
             f"than any backbone's ({LARGEST_SCALE:g} at most): weights hold the logarithm of the scale; save that"
         )
 

@@ -158,7 +158,7 @@ def test_an_interrupted_run_resumes_bit_identically(
 
     with monkeypatch.context() as patch:
         patch.setattr(replay, "_step", interrupted)
-        patch.setattr("tta_bench.runs.bench.replaced", dict)  # the patch is the test's
+        patch.setattr("tta_bench.runs.sourcing.replaced", dict)  # the patch is the test's
         assert run(invoke, "mltta", "--results", str(parts), "--checkpoint-seconds", "0").code == 130
     resumed = run(invoke, "mltta", "--results", str(parts))
     assert "resuming at image 3" in resumed.out + resumed.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -153,9 +154,69 @@ def test_a_backbone_that_gives_something_else_is_named(change: Any, complaint: s
 def test_a_backbone_that_depends_on_the_batch_or_on_chance_is_named(change: Any, toy_bench: Bench) -> None:
     """As one that was not switched to evaluation: what is read later depends on what it was encoded with."""
     careless = Careless(lambda f: torch.nn.functional.normalize(change(f), dim=-1))
-    with pytest.raises(PluginError, match="gives a picture other features when it is encoded alone"):
+    with pytest.raises(PluginError, match=r"gives (a|the same) picture other features"):
         toy_bench.run(RunSpec("clip", "toy", careless))
     assert not list(toy_bench.runs.glob("*/run.json"))
+
+
+class Drifting(Careless):
+    """Takes off the mean of what it has seen so far, as a layer that was left in training."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda f: f)
+        self._mean: Any = 0.0
+
+    def encode_images(self, pixels: torch.Tensor) -> torch.Tensor:
+        features = super().encode_images(pixels)
+        kept = 0.98 ** len(features)
+        self._mean = kept * self._mean + (1 - kept) * features.mean(0)
+        return torch.nn.functional.normalize(features - self._mean, dim=-1)
+
+
+def test_a_backbone_that_remembers_is_named_and_its_features_are_forgotten(toy_bench: Bench) -> None:
+    """What it gave depended on what it had encoded before, in whatever command."""
+    for _ in range(2):
+        with pytest.raises(PluginError, match="gives the same picture other features later on"):
+            toy_bench.run(RunSpec("clip", "toy", Drifting()))
+    assert not list(toy_bench.runs.glob("*/run.json"))
+
+
+class Noisy(Careless):
+    def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
+        features = super().encode_texts(texts)
+        return torch.nn.functional.normalize(features + 0.05 * torch.randn_like(features), dim=-1)
+
+
+def test_texts_that_depend_on_chance_are_named(toy_bench: Bench) -> None:
+    """Every run was another row, and no word said why."""
+    with pytest.raises(PluginError, match="gives the same text other features later on"):
+        toy_bench.run(RunSpec("clip", "toy", Noisy(lambda f: f)))
+
+
+class Layered(Careless):
+    def __init__(self, layers: Any) -> None:
+        super().__init__(lambda f: f)
+        self._layers = layers
+
+    def encode_images(self, pixels: torch.Tensor) -> torch.Tensor:
+        features = super().encode_images(pixels)
+        for layer in self._layers.values() if isinstance(self._layers, dict) else self._layers:
+            features = layer(features)
+        return torch.nn.functional.normalize(features, dim=-1).detach()
+
+
+def layer(change: float) -> torch.nn.Module:
+    made = torch.nn.Linear(Careless(lambda f: f).embed_dim, Careless(lambda f: f).embed_dim, bias=False)
+    torch.nn.init.eye_(made.weight)
+    made.weight.data[0, 1] = change
+    return made
+
+
+@pytest.mark.parametrize("held", [list, tuple, lambda layers: dict(enumerate(layers))], ids=["list", "tuple", "dict"])
+def test_layers_in_a_list_count_by_their_weights(held: Any, toy_bench: Bench) -> None:
+    """A change too small for what is made of one picture, and no attribute of its own."""
+    found = [toy_bench.run(RunSpec("clip", "toy", Layered(held([layer(change)])))) for change in (1e-4, 2e-4)]
+    assert found[0].record.run_id != found[1].record.run_id
 
 
 class Degraded(Toy):

@@ -120,6 +120,16 @@ def test_coco_captions(tmp_path: Path) -> None:
             read_coco(file, COCO)
 
 
+def test_coco_captions_of_classes_that_are_spelt_with_more_than_letters(tmp_path: Path) -> None:
+    """They were never found, and without a word the captions counted fewer labels."""
+    names = ["t-shirt", "café", "tv/monitor", "rock 'n' roll", "犬"]
+    said = ["A T-shirt", "two cafe\u0301s, one café", "A TV/monitor.", "Rock 'n' roll!", "犬 がいる"]
+    file = tmp_path / "captions.json"
+    file.write_text(json.dumps({"annotations": [{"caption": caption} for caption in said]}))
+    wanted = (("t-shirt",), ("café", "café"), ("tv/monitor",), ("rock 'n' roll",), ("犬",))
+    assert read_coco(file, names).labels == wanted
+
+
 # ----------------------------------------------------------------------------------------------------- templates
 
 
@@ -270,6 +280,17 @@ def test_both_layouts_and_their_order(tmp_path: Path) -> None:
     assert levels(Generated(11, str(tmp_path / "own")), "a.b") == list(range(10, 21))
     assert levels(Generated(3, str(tmp_path / "flat")), "sub/img_1.jpg") == [50, 51, 52]
     assert Generated(3, str(tmp_path / "flat")).name == "generated3"
+
+
+def test_two_layouts_of_one_image_are_refused(tmp_path: Path) -> None:
+    """Those of the older run were shown, and nothing said so."""
+    draw(tmp_path / "sub" / "a" / "0.png", 10)
+    draw(tmp_path / "sub" / "a_000.png", 200)
+    draw(tmp_path / "sub" / "b" / "0.png", 30)
+    recipe = Generated(1, str(tmp_path))
+    assert levels(recipe, "sub/b.jpg") == [30]
+    with pytest.raises(BadData, match="sub/a_<k> too: they are of two runs; take one of them away"):
+        levels(recipe, "sub/a.jpg")
 
 
 def test_the_recipe_stands_for_what_is_in_the_folder(tmp_path: Path) -> None:

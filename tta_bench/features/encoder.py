@@ -37,7 +37,7 @@ class Encoder:
             if batch.shape != wanted:
                 got = tuple(batch.shape)
                 raise PluginError(f"backbone '{self.backbone.name}': encode_images must return {wanted}, not {got}")
-            batches.append(batch.detach())
+            batches.append(batch.detach().clone())  # it may be memory that the next batch is written to
             done += views
         self.seconds += time.monotonic() - began
         return torch.cat(batches)

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from tta_bench.errors import PluginError
+from tta_bench.features import looked_at
+from tta_bench.features.chance import refuse_chance
 from tta_bench.features.encoder import Encoder, pace
 from tta_bench.features.options import EncodingOptions
-from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss, render
+from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss
 from tta_bench.features.store import FeatureKey, FeatureStore, check_free_space
 from tta_bench.features.store_writing import Writer
 from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
@@ -23,7 +25,6 @@ from tta_bench.system.progress import Advance, Reporter, Silent
 
 NORM_TOLERANCE = 0.01  # half precision is within 0.001
 COMPANY_TOLERANCE = 0.1  # of a feature's length; bfloat16 rounds otherwise in another batch, by some hundredths
-LOADED_TWICE = 8  # pictures of a dataset that may draw them anew: a mirror is turned for every second one only
 FLUSH_SECONDS = 1.0  # at most this much work is lost to a kill -9
 
 
@@ -44,6 +45,7 @@ class EncodedViews:
         self.dataset, self.backbone, self.recipe, self.options = dataset, backbone, recipe, options
         self.seed = seed if recipe.seeded else 0
         self._ours = origin_of(backbone).built_in
+        self._workers = options.workers
         recipe_code = origin_of(recipe).source
         codes = [part for part in (code, recipe_code) if part]
         images = digest([dataset.fingerprint, *codes]) if codes else dataset.fingerprint
@@ -62,8 +64,13 @@ class EncodedViews:
         if self.entry.damaged:
             reporter.line(f"store: {self.entry.damaged} damaged blocks of {self.recipe.name} will be encoded again")
         check_free_space(self.entry.folder, self.entry.bytes_for(blocks))
-        self._refuse_chance(blocks[0])
+        images = self.entry.images_of(blocks[0])
+        shares = refuse_chance(self.dataset, self.recipe, images, self.seed, self.preprocess)
+        self._workers = 0 if shares else self.options.workers
+        if shares and self.options.workers:
+            reporter.line(f"{self.dataset.name} reads from a file that it keeps open: rendering in this process")
         encoded, waited = 0, False
+        before = None if self._ours else looked_at.probed(self.backbone)
         task = reporter.task(f"encoding {self.recipe.name}", self._images(blocks), "images")
         with self.entry.writing() as writer, task as advance:
             while blocks:
@@ -78,6 +85,9 @@ class EncodedViews:
                 left = self.entry.missing(indices)
                 advance(self._images(blocks) - done - self._images(left))  # what others have done
                 blocks, encoded = left, encoded + done
+        if changed := looked_at.changed_since(self.backbone, before):
+            self.entry.forget()
+            raise PluginError(changed)
         return encoded * self.recipe.count
 
     def _images(self, blocks: Iterable[int]) -> int:
@@ -90,7 +100,7 @@ class EncodedViews:
         """
         work = [self.entry.images_of(b) for b in blocks]
         rendering = Rendering(self.dataset, work, self.recipe, self.seed, self.preprocess)
-        workers = rendering.usable(self.options.workers, reporter)
+        workers = rendering.usable(self._workers, reporter)
         encoder = Encoder(self.backbone, self.options.batch_size, reporter)
         images, began = 0, time.monotonic()
         flushed = began
@@ -131,27 +141,6 @@ class EncodedViews:
                 reporter.line(f"{loss(error)}: rendering the rest in this process")
         keep(rendering.from_here(itertools.chain(tuple(rendered_next), jobs)))
         return images
-
-    def _refuse_chance(self, block: int) -> None:
-        """Images and recipes of somebody's own have to be the same each time: features may be made in parts."""
-        drawn = not origin_of(self.dataset).built_in
-        if not drawn and origin_of(self.recipe).built_in:
-            return
-        images = self.entry.images_of(block)
-        first = images[0]
-        one, other = (render(self.dataset, first, self.recipe, self.seed, self.preprocess) for _ in range(2))
-        for index in images[: LOADED_TWICE if drawn else 0]:
-            picture, again = (self.dataset[index] for _ in range(2))
-            if picture.load().tobytes() != again.load().tobytes():
-                raise PluginError(
-                    f"dataset '{self.dataset.name}' gives another picture for {picture.id} each time: load the same one"
-                )
-        if torch.equal(one, other):
-            return
-        raise PluginError(
-            f"recipe '{self.recipe.name}' makes other views of the same image each time: draw them from its seed, "
-            "the image's id and the view's number alone"
-        )
 
     def _refuse_company(self, pixels: Tensor, features: Tensor) -> None:
         """Features are read by whoever asks for the image, so they may not depend on what was encoded with it."""

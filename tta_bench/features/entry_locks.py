@@ -14,6 +14,7 @@ from pathlib import Path
 import filelock
 
 from tta_bench.errors import StoreError
+from tta_bench.system.locks import SOFT, lock_on
 
 LOCK = "lock"
 
@@ -25,7 +26,7 @@ def is_lock(file: Path) -> bool:
 @contextmanager
 def entry_lock(folder: Path, timeout: float = -1) -> Iterator[None]:
     """Raises `filelock.Timeout` if it can't be had in time."""
-    lock = filelock.FileLock(folder / LOCK)
+    lock = lock_on(folder / LOCK)
     _acquire(lock, timeout)
     try:
         yield
@@ -35,7 +36,7 @@ def entry_lock(folder: Path, timeout: float = -1) -> Iterator[None]:
 
 def claim(folder: Path, number: int) -> filelock.BaseFileLock | None:
     """The lock of this range; None if another process has it. The entry's own lock must be held."""
-    lock = filelock.FileLock(folder / f"{LOCK}-{number}")
+    lock = lock_on(folder / f"{LOCK}-{number}")
     try:
         _acquire(lock, 0)
     except filelock.Timeout:
@@ -45,14 +46,14 @@ def claim(folder: Path, number: int) -> filelock.BaseFileLock | None:
 
 def wait_for(folder: Path, number: int) -> None:
     """Returns when nobody has claimed this range."""
-    lock = filelock.FileLock(folder / f"{LOCK}-{number}")
+    lock = lock_on(folder / f"{LOCK}-{number}")
     _acquire(lock, -1)
     lock.release()
 
 
 def any_claimed(folder: Path) -> bool:
     """Whether a process encodes a range of the entry. Its own lock must be held for the answer to last."""
-    numbers = [file.name.removeprefix(f"{LOCK}-") for file in folder.glob(f"{LOCK}-*")]
+    numbers = [file.name.removeprefix(f"{LOCK}-").removesuffix(SOFT) for file in folder.glob(f"{LOCK}-*")]
     for number in filter(str.isdecimal, numbers):  # others are somebody's copies
         lock = claim(folder, int(number))
         if lock is None:

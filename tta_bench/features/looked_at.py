@@ -7,21 +7,23 @@ picture and text. What can't be looked at is left to the run, which says what is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tta_bench.errors import PluginError
 from tta_bench.interfaces import Backbone, Dataset
 from tta_bench.system.code import DEPTH, Origin
 from tta_bench.system.data import PLAIN
-from tta_bench.system.described import attributes_of
 from tta_bench.system.files import digest
+from tta_bench.system.objects import attributes_of
 
 PICTURES = 4
 TEXT = "a photo of a dog."
 STEP = 0.05  # of what is compared of a feature: other hardware rounds otherwise, half precision by some thousandths
+REPEATED = 0.01  # of a feature's length; an accelerator may round otherwise
 DIRECTIONS = 4  # in which a feature is looked at: the fewer, the less often it lies where rounding decides
 PARTS = 64  # of a tensor that are summed up
 WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -35,6 +37,8 @@ def of_backbone(origin: Origin, backbone: Backbone) -> Origin:
     if origin.built_in:
         return origin
     answers = _answers(backbone)  # first: it may load a part of itself when it is asked
+    if changed := changed_since(backbone, probed(backbone)):
+        raise PluginError(changed)
     return origin.with_more([answers, _weights(backbone)])
 
 
@@ -66,6 +70,26 @@ def probe(backbone: Backbone) -> Tensor:
     return torch.cat([backbone.encode_images(picture), backbone.encode_texts([TEXT])]).cpu()
 
 
+def changed_since(backbone: Backbone, before: Tensor | None) -> str:
+    """What to say if it makes something else of the same picture or text than it did."""
+    now = probed(backbone)
+    if before is None or now is None or not (now - before).norm(dim=-1).max() > REPEATED:
+        return ""
+    what = "picture" if (now - before)[0].norm() > REPEATED else "text"
+    return (
+        f"backbone '{backbone.name}' gives the same {what} other features later on: it must not depend on chance or on "
+        "what it has encoded before (call eval() in load)"
+    )
+
+
+@torch.no_grad()
+def probed(backbone: Backbone) -> Tensor | None:
+    try:
+        return probe(backbone).float()
+    except Exception:  # the run says what is wrong
+        return None
+
+
 @torch.no_grad()
 def _answers(backbone: Backbone) -> list[int] | str:
     try:
@@ -90,6 +114,9 @@ def _weights(backbone: Backbone) -> list[Any]:
 def _modules(thing: object, depth: int) -> Iterator[torch.nn.Module]:
     if isinstance(thing, torch.nn.Module):
         yield thing
+    elif depth and isinstance(thing, list | tuple | Mapping):
+        for value in thing.values() if isinstance(thing, Mapping) else thing:
+            yield from _modules(value, depth - 1)
     elif depth and type(thing) not in PLAIN and not isinstance(thing, type):
         for _, value in sorted(attributes_of(thing), key=lambda named: str(named[0])):
             yield from _modules(value, depth - 1)

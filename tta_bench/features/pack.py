@@ -33,9 +33,11 @@ from torch import Tensor
 from tta_bench.errors import BadData, UsageError
 from tta_bench.features.pack_rows import NORM_TOLERANCE, Rows, unit
 from tta_bench.interfaces import LARGEST_SCALE, ViewRecipe
+from tta_bench.prompts.texts_named import texts_of_another
+from tta_bench.system.code import origin_of
 from tta_bench.system.files import file_digest
 from tta_bench.system.text import is_text
-from tta_bench.views import Original
+from tta_bench.views import Original, parse_recipe
 
 ROUNDING = 1e-6  # of a text encoder's own float32 features, which keep their bits
 
@@ -123,6 +125,8 @@ class Pack:
 
     def source_of(self, recipe: ViewRecipe) -> str | None:
         """The packed recipe that has these views. View i doesn't depend on their number, so a longer one does too."""
+        if of_ours(recipe.name) and not origin_of(recipe).built_in:  # whoever inherits one has its name, too
+            return None
         family, count = _family(recipe.name)
         longer = [name for name in self.recipes if _family(name)[0] == family and _family(name)[1] >= count]
         return min(longer, key=lambda name: (name != recipe.name, _family(name)[1]), default=None)
@@ -181,6 +185,9 @@ class Pack:
             counts = {len(texts) for texts in self.prompt_texts[prompt]}
             if (len(self.prompt_texts[prompt]), *counts) != self.shapes[f"text/{prompt}"][:2]:
                 yield f"`prompt_texts` and text/{prompt} are not of the same number"
+            elif swapped := texts_of_another(self.class_names, self.prompt_texts[prompt]):
+                of, named = swapped
+                yield f"`prompt_texts` of '{of}' in text/{prompt} name '{named}': they are in another order"
 
     def feature_faults(self) -> Iterator[str]:
         """What is wrong with the features and boxes; reads all of them."""
@@ -190,10 +197,15 @@ class Pack:
             elif name.startswith("boxes/"):
                 yield from self._box_faults(name)
 
-    def _feature_faults(self, name: str) -> Iterator[str]:
+    def chunks(self, name: str) -> Iterator[Tensor]:
+        """A tensor as the file has it, [n, …] at a time."""
         rows = self._tensors.get_slice(name)
         for start in range(0, self.shapes[name][0], CHUNK):
-            chunk = rows[start : start + CHUNK].float()
+            yield rows[start : start + CHUNK]
+
+    def _feature_faults(self, name: str) -> Iterator[str]:
+        for start, rows in zip(range(0, self.shapes[name][0], CHUNK), self.chunks(name), strict=True):
+            chunk = rows.float()
             where = f"{name}, row {{}}"
             if not chunk.isfinite().all():
                 yield f"{where.format(start + _first(~chunk.isfinite()))}: not a number"
@@ -319,6 +331,14 @@ def _number(text: str) -> float:
 
 def _names(shapes: Mapping[str, Any], prefix: str) -> tuple[str, ...]:
     return tuple(sorted(name.removeprefix(prefix) for name in shapes if name.startswith(prefix)))
+
+
+def of_ours(recipe: str) -> ViewRecipe | None:
+    """Our recipe of that name, if there is one."""
+    try:
+        return parse_recipe(recipe)
+    except UsageError:
+        return None
 
 
 def _family(recipe: str) -> tuple[str, int]:

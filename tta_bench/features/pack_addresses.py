@@ -11,11 +11,10 @@ import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 
-import filelock
-
 from tta_bench.errors import BadData, UsageError
 from tta_bench.system.fetching import Checksum, fetch, writable
 from tta_bench.system.files import expanded, file_digest
+from tta_bench.system.locks import lock_on
 from tta_bench.system.progress import Reporter
 
 HUB = "hf:"
@@ -87,7 +86,7 @@ class WebFile:
 
 
 def _from_web(remote: WebFile, folder: Path, reporter: Reporter) -> Path:
-    with writable(folder), filelock.FileLock(folder / f".{remote.sha256}.lock"):  # a second process waits
+    with writable(folder), lock_on(folder / f".{remote.sha256}.lock"):  # a second process waits
         file = folder / remote.file_name
         if file.is_file() and file_digest(file) != remote.sha256:
             reporter.warn(f"{file} has been changed since it was downloaded: fetching it again")

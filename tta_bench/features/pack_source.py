@@ -27,14 +27,16 @@ class PackDataset:
 
     name: ClassVar[str] = "pack"
 
-    def __init__(self, pack: Pack) -> None:
+    def __init__(self, pack: Pack, official_size: int | None = None) -> None:
+        """`official_size` is that of the dataset, for a pack that does not say how much of it it has."""
         self.pack = pack
         self.class_names = pack.class_names
         self.fingerprint = pack.fingerprint
         size = pack.provenance.get("dataset_size")
         said = pack.provenance.get("warnings", [])
         self.warnings = tuple(said) if isinstance(said, list) and all(isinstance(text, str) for text in said) else ()
-        self.full_size = size if isinstance(size, int) and len(pack) <= size <= LARGEST else len(pack)
+        told = isinstance(size, int) and len(pack) <= size <= LARGEST
+        self.full_size = size if told else max(len(pack), official_size or 0)
 
     @classmethod
     def open(cls, root: Path, variant: str = "default") -> Self:

@@ -70,7 +70,10 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
 
     def pixels(self, job: int) -> Tensor:
         """A block's pixels [images * V, 3, S, S] as they travel: in levels, if the recipe renders levels."""
-        return torch.cat([_rendered(self.dataset, i, self.recipe, self.seed, self.preprocess) for i in self.work[job]])
+        rendered = [_rendered(self.dataset, i, self.recipe, self.seed, self.preprocess) for i in self.work[job]]
+        if len({views.dtype for views in rendered}) > 1:  # joined, levels would pass as numbers up to 1
+            rendered = [to_floats(views) for views in rendered]
+        return torch.cat(rendered)
 
     def from_here(self, jobs: Iterable[int]) -> Iterator[Tensor]:
         """Pixels [images * V, 3, S, S] of these jobs' blocks, rendered in this process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -111,7 +112,8 @@ def code_of(origins: Mapping[str, Origin], dataset_name: str, weights: str, repl
     parts = {role: origin.source for role, origin in origins.items()} | {"encoding": encoding_source()}
     if "dataset" in origins and not origins["dataset"].built_in:
         parts["dataset_name"] = dataset_name
-    return digest(parts | replaced_part(replaced) | ({"weights": weights} if weights else {}))
+    optimized = {"optimize": str(sys.flags.optimize)} if sys.flags.optimize else {}  # no `assert` is executed
+    return digest(parts | replaced_part(replaced) | ({"weights": weights} if weights else {}) | optimized)
 
 
 def replaced_part(replaced: Mapping[str, Any]) -> dict[str, str]:
@@ -162,9 +164,16 @@ class ImageSource:
 class PackSource:
     """A feature pack: everything is there, nothing is encoded."""
 
-    def __init__(self, pack: Pack, prompt: str, read_from: Read | None, replaced: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        pack: Pack,
+        prompt: str,
+        read_from: Read | None,
+        replaced: Mapping[str, Any],
+        official_size: int | None = None,
+    ) -> None:
         self.pack, self.read_from, self.replaced = pack, read_from, replaced
-        self.dataset, self.backbone = PackDataset(pack), PackBackbone(pack)
+        self.dataset, self.backbone = PackDataset(pack, official_size), PackBackbone(pack)
         self.prompts = PackedPrompts.of(pack, prompt)
         self.dataset_name, self.backbone_name = pack.dataset, pack.backbone
         self.precision = str(pack.provenance.get("precision", "as packed"))

@@ -197,6 +197,11 @@ class Entry:
             raise self._lost("another file has taken its place while it was written")
         self._verified.update(blocks)
 
+    def forget(self) -> None:
+        """What was written is not to be believed by anybody who comes later."""
+        (self.folder / "journal.txt").unlink(missing_ok=True)
+        self._verified.clear()
+
     def _hold(self) -> None:
         """Keeps features.bin open: what was verified holds for that file, and not for one that takes its place."""
         try:

@@ -22,6 +22,7 @@ from tta_bench.errors import StoreError
 from tta_bench.features.entry_locks import any_claimed, entry_lock, is_lock
 from tta_bench.records import RunRecord
 from tta_bench.system.files import bytes_on_disk, digest, disk_errors
+from tta_bench.system.locks import lock_on
 from tta_bench.system.text import visible
 
 ORIGINAL = "Original()"  # the image itself, which every run encodes
@@ -169,7 +170,7 @@ def runs_going_on(runs: Path) -> list[str]:
     """Names of the runs that some process is running now: what they read has no record yet."""
     found = []
     for file in sorted(runs.glob(".*.lock")):
-        lock = filelock.FileLock(file)
+        lock = lock_on(file)
         try:
             lock.acquire(timeout=0)
             lock.release()

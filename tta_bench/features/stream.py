@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from tta_bench.errors import TTABenchError, UnknownName, UsageError
+from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
 from tta_bench.features.labels import Labels, ids_and_labels
 from tta_bench.features.orders import stream_order
 from tta_bench.features.rendering import render
 from tta_bench.features.source import StoredViews
 from tta_bench.interfaces import Dataset, DatasetExtras, Observation
 from tta_bench.metrics.single_label import is_single_label
+from tta_bench.system.text import counted
 from tta_bench.views import Original
 
 Mailbox: TypeAlias = SimpleQueue[Any]
@@ -46,6 +47,11 @@ class Stream:
                 f"dataset {dataset.name} has two images of one id; views are drawn by id, so it must be unique"
             )
         domains = DatasetExtras.of(dataset).domains
+        if domains is not None and len(domains) != len(ids):
+            raise BadData(
+                f"dataset {dataset.name} has {counted(len(ids), 'image')} and {counted(len(domains), 'domain')}: each "
+                "image has one"
+            )
         indices = stream_order(ids, order, seed, labels, domains)[:limit]
         in_order = None if domains is None else [domains[i] for i in indices]
         return cls([ids[i] for i in indices], labels[indices], indices, in_order, is_single_label(labels))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,13 +147,13 @@ def read_coco(file: Path, class_names: Sequence[str]) -> Corpus:
     odd = next((number for number, text in enumerate(captions, start=1) if not is_text(text)), None)
     if odd is not None:
         raise BadData(f"{file}: caption {odd:,} holds half a character (a lone surrogate)")
-    words = class_of_words(class_names)
+    words = {" ".join(_tokens(word)): name for word, name in class_of_words(class_names).items()}
     return Corpus.of(((" ".join(text.split()), named_classes(text, words)) for text in captions), str(file))
 
 
 def named_classes(caption: str, words: dict[str, str]) -> tuple[str, ...]:
     """The classes that a caption names; of overlapping matches the longest counts ("hot dog" is no dog)."""
-    tokens = re.findall(r"[a-z0-9]+", caption.lower())
+    tokens = _tokens(caption)
     longest = max((len(word.split()) for word in words), default=1)
     found = []
     at = 0
@@ -166,6 +167,11 @@ def named_classes(caption: str, words: dict[str, str]) -> tuple[str, ...]:
             size = 1
         at += size
     return tuple(found)
+
+
+def _tokens(text: str) -> list[str]:
+    """Words, whatever stands between them: "t-shirt" is two, in a class's name as well."""
+    return re.findall(r"[^\W_]+", unicodedata.normalize("NFKC", text).casefold())
 
 
 def read_source(source: str, class_names: Sequence[str]) -> Corpus:

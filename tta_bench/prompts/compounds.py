@@ -85,6 +85,13 @@ def _patterns(class_names: Sequence[str]) -> list[tuple[int, re.Pattern[str]]]:
     odd = next((original for original, name in zip(class_names, names, strict=True) if not name), None)
     if odd is not None:
         raise BadData(f"compound texts can't be searched for the class '{odd}': its name has no letters")
+    first: dict[str, int] = {}
+    for c, name in enumerate(names):
+        if (other := first.setdefault(name, c)) != c:
+            raise BadData(
+                f"compound texts can't be searched for the classes '{class_names[other]}' and '{class_names[c]}': only "
+                f"letters count, and both are '{name}'"
+            )
     order = sorted(range(len(names)), key=lambda c: -len(names[c]))
     return [(c, re.compile(rf"\b(?:{'|'.join(_forms(names[c]))})\b")) for c in order]
 

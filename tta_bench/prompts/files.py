@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,10 +21,14 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import BackboneExtras
+from tta_bench.prompts.texts_named import texts_of_another
 from tta_bench.system.files import file_digest, parse_json, read_utf8
 from tta_bench.system.tensors import refuse_special
 from tta_bench.system.text import is_text, plain_name
 
+# For a name that nobody will fill in. Sentences have none of these characters; "[sic]" and "$5" may be meant.
+PLACE = re.compile(r"[{}]|%s|%\(|<[^<>]*>|\[[^\[\]]*(class|name|categor|object)[^\[\]]*\]|\$[a-z]|__", re.IGNORECASE)
+BUFFERS = {"token_prefix", "token_suffix"}  # of a learner's checkpoint: embeddings of words that are no part of it
 log = logging.getLogger(__name__)
 
 # ---------------------------------------------------------------------------------------------------------- CuPL
@@ -54,8 +59,23 @@ def read_cupl(file: Path, class_names: Sequence[str]) -> list[tuple[str, ...]]:
             raise BadData(f"{file}: class '{name}' needs a list of sentences")
         if not all(map(is_text, sentences)):
             raise BadData(f"{file}: a sentence of class '{name}' holds half a character (a lone surrogate)")
+        if open_place := next((sentence for sentence in sentences if PLACE.search(sentence)), None):
+            raise BadData(
+                f"{file}: class '{name}' has the sentence '{open_place}', with a place for a name: write the name there"
+            )
         found.append(tuple(sentences))
+    if swapped := texts_of_another(class_names, found):
+        raise BadData(f"{file}: every sentence of class '{swapped[0]}' names '{swapped[1]}' instead")
+    if len(found) > 1 and (of_all := set.intersection(*map(set, found))):
+        _point_out_sentence(file, min(of_all))
     return found
+
+
+@cache  # said once, however many runs of a grid read the file
+def _point_out_sentence(file: Path, sentence: str) -> None:
+    log.warning(
+        "ttabench: warning: %s: every class has the sentence '%s', which tells none from the others", file, sentence
+    )
 
 
 # --------------------------------------------------------------------------------------------------- checkpoints
@@ -87,14 +107,17 @@ COMPOUND_PROMPTS = 2  # of MaPLe's cross-dataset checkpoints
 
 
 def read_coop(file: Path) -> Coop:
-    """`state_dict.ctx` [n, E]; of the rest only the start token's embedding, `token_prefix` [C, 1, E], is looked at."""
+    """`state_dict.ctx` [n, E]; of its buffers only the start token's embedding, `token_prefix` [C, 1, E], is used."""
     weights = _read_state_dict(file)
     context = _tensor(weights, "ctx", file, "CoOp")
+    start = _start(weights, "token_prefix", file)
+    _refuse_more({*map(str, weights)} - {"ctx"}, "CoOp", file)
     if context.dim() == 3:
         raise BadData(f"{file}: class-specific contexts {tuple(context.shape)}; only a context for all classes is used")
     if context.dim() != 2:
         raise BadData(f"{file}: ctx has shape {tuple(context.shape)}, not [n, width]")
-    return Coop(file, file_digest(file), context, _start(weights, "token_prefix", file))
+    _point_out_constant(context, file)
+    return Coop(file, file_digest(file), context, start)
 
 
 def read_maple(file: Path) -> Maple:
@@ -113,10 +136,14 @@ def read_maple(file: Path) -> Maple:
         if prompt.shape != context.shape or prompt.dim() != 2 or weight.shape != (bias.numel(), prompt.shape[1]):
             raise BadData(f"{file}: the shapes of ctx, its compound prompts and {name} don't fit")
         vision.append(_finite(prompt @ weight.T + bias, name, file))
+    names = {f"{name}.{part}" for name in projections for part in ("weight", "bias")}
+    names |= {"ctx", *(f"compound_prompts_text.{i}" for i in range(depth))}
+    _refuse_more(weights.keys() - names, "MaPLe", file)
+    _point_out_constant(context, file)
     return Maple(file, file_digest(file), context, _start(weights, "token_prefix", file), text, tuple(vision))
 
 
-@cache  # said once, however many runs of a grid read the file
+@cache
 def _point_out_depth(file: Path, depth: int) -> None:
     log.warning(
         "ttabench: warning: %s has %d compound prompts; the published cross-dataset checkpoint has %d (depth 3). "
@@ -135,6 +162,16 @@ def check_start(learned: Coop | Maple, backbone: object, name: str) -> None:
     theirs = learned.start.to(own.device)
     if theirs.shape != own.shape or (theirs - own).norm() > 0.02 * own.norm():  # they were saved in half precision
         raise BadData(f"{learned.file}: learned with another backbone than '{name}' (its start token is another one)")
+
+
+def _point_out_constant(context: Tensor, file: Path) -> None:
+    if (context == context.flatten()[0]).all():
+        _say_constant(file, float(context.flatten()[0]))
+
+
+@cache
+def _say_constant(file: Path, value: float) -> None:
+    log.warning("ttabench: warning: %s: every number of its context is %g: it has learned nothing", file, value)
 
 
 class _Inert:
@@ -177,6 +214,13 @@ def _tensor(weights: Mapping[str, Any], name: str, file: Path, kind: str) -> Ten
     if not tensor.is_floating_point() or not tensor.numel():
         raise BadData(f"{file}: '{name}' must hold finite numbers, and at least one")
     return _finite(tensor.float(), name, file)
+
+
+def _refuse_more(names: Collection[str], kind: str, file: Path) -> None:
+    """A method that builds on another one learns more than it, and is not the other without that."""
+    more = sorted(set(names) - BUFFERS)
+    if more:
+        raise BadData(f"{file}: not a {kind} checkpoint: it has learned '{more[0]}' too, which {kind} has not")
 
 
 def _refuse_unusable(tensor: Tensor, what: str) -> None:

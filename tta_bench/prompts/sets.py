@@ -17,9 +17,10 @@ from torch.nn.functional import normalize
 
 from tta_bench.errors import BadData, UnknownName, UsageError
 from tta_bench.interfaces import Backbone, BackboneExtras, PromptTunable
+from tta_bench.prompts.encoded import refuse_odd_features
 from tta_bench.prompts.files import Coop, Maple, check_exists, check_start, read_coop, read_cupl, read_maple
 from tta_bench.system.files import digest, file_digest
-from tta_bench.system.text import is_text
+from tta_bench.system.text import hides_something, is_text, visible
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "photo": ("a photo of a {}.",),
@@ -81,6 +82,12 @@ class PromptSet:
         """photo, ensemble, ensemble-photos, cupl:FILE.json, coop:FILE or maple:FILE."""
         check_name(name)
         names = tuple(class_names)
+        odd = next((one for one in names if hides_something(one)), None)
+        if odd is not None:
+            raise BadData(
+                f"class '{visible(odd)}' has a character that nobody sees, and that would go into the prompt: "
+                "write it without"
+            )
         kind, _, path = name.partition(":")
         if name in TEMPLATES:
             return cls(name, _filled(name, names), names)
@@ -141,7 +148,9 @@ class PromptSet:
                 tunable = cast(PromptTunable, backbone)
                 text = tunable.encode_context(tunable.init_context(""), self.class_names)
                 return text[:, None], text
-            features = backbone.encode_texts([text for texts in self.texts for text in texts])
+            texts = [text for of_class in self.texts for text in of_class]
+            features = backbone.encode_texts(texts).float()
+            refuse_odd_features(backbone, texts, features)
         by_class = torch.split(features, [len(texts) for texts in self.texts])  # C of [P_c, D]
         longest = max(len(texts) for texts in self.texts)
         bank = torch.stack([own[torch.arange(longest) % len(own)] for own in by_class])
