@@ -26,6 +26,8 @@ from tta_bench.prompts.compounds import Compounds, all_pairs, read
 from tta_bench.system.files import file_digest
 
 BATCH = 256  # texts encoded at once
+EVEN = 1e-9  # a mean of a direction's entries that is none
+ROUNDING = 1e-12  # of a mean's size: a standard deviation that is less is none
 NO_TEXTS = "sparc: no text encoder for class names and compound texts (--set mode=normalize needs none)"
 
 
@@ -129,7 +131,8 @@ class SPARC(Method):
         rows = torch.cat((single, compound))  # [C + P]
         self.means, self.squares = welford(self.n, self.means, self.squares, rows)
         sd = (self.squares / max(1, self.n - 1)).sqrt()
-        columns = (rows - self.means) / sd.masked_fill(sd == 0, math.inf)
+        constant = sd <= ROUNDING * self.means.abs()  # nothing but what its own updates have left
+        columns = (rows - self.means) / sd.masked_fill(constant, math.inf)
         single, compound = columns[: len(single)], columns[len(single) :]
         fused = [self.fuse_along(c, single[c], compound[texts]) for c, texts in enumerate(self._mentions)]
         return torch.stack(fused) / 2 + single / 2
@@ -150,9 +153,12 @@ def welford(n: int, mean: Tensor, squares: Tensor, x: Tensor) -> tuple[Tensor, T
 
 
 def principal_direction(scatter: Tensor) -> Tensor:
-    """The eigenvector d of the largest eigenvalue, with mean(d) ≥ 0 and Σ|d| = 1: [K, K] -> [K]."""
+    """The eigenvector d of the largest eigenvalue, with mean(d) ≥ 0 and Σ|d| = 1: [K, K] -> [K]. Where the mean is 0,
+    as of (1, -1), rounding must not decide: then the single score's share, the last, is positive."""
     direction: Tensor = torch.linalg.eigh(scatter)[1][:, -1]
-    return direction / direction.abs().sum() * (1 if direction.mean() >= 0 else -1)
+    mean = float(direction.mean())
+    side = mean if abs(mean) > EVEN else float(direction[-1])
+    return direction / direction.abs().sum() * (1 if side >= 0 else -1)
 
 
 def fold(single: Tensor, compound: Tensor) -> Tensor:

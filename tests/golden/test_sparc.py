@@ -191,3 +191,19 @@ def test_sd_zero_scores_zero() -> None:
     scores = whole(SPARC(mode="normalize"), make_task(unit(3, 8, seed=0)), image.expand(4, -1))
     assert scores.abs().max() < 1e-6
     assert math.isfinite(float(scores.sum()))
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-16, -1e-16, 3e-15, -3e-15])
+def test_a_direction_of_mean_nothing_is_no_coin(rounding: float) -> None:
+    """Every order of the stream had another mAP, 17.2 to 19.1: (1, -1) has a mean of 0, but for rounding."""
+    scatter = torch.tensor([[1.0 + rounding, -0.4], [-0.4, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(principal_direction(scatter), torch.tensor([-0.5, 0.5], dtype=torch.float64))
+
+
+def test_a_column_that_never_changes_ranks_nothing_along_the_stream() -> None:
+    """Of two classes one is always the nearer: standard scores are 0.7071 for every image, but for rounding."""
+    text = torch.nn.functional.normalize(torch.tensor([[1.0, 0.2, 0.1], [0.0, 1.0, 0.3]]), dim=-1)
+    noise = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
+    images = torch.nn.functional.normalize(0.1 * noise + text[1], dim=-1)
+    scores = whole(SPARC(mode="running", compound="none"), Task(["alder", "birch"], text, text[:, None], 100.0), images)
+    assert torch.equal(scores, torch.zeros(30, 2))

@@ -45,6 +45,17 @@ def test_adjacent_embeddings_are_nested_means_of_the_least_typical_prompts() -> 
     torch.testing.assert_close(slots[2], unit_rows(bank[0].mean(0)))
 
 
+def test_a_class_with_fewer_prompts_has_its_own_means() -> None:
+    """A bank repeats them, and means were of the repeated list: 47.13 in place of 47.36."""
+    drawn = unit(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)))
+    own = [drawn[:7], drawn[7:9], torch.cat((drawn[:3], drawn[:1], drawn[3:5]))]  # the last comes back to its first
+    bank = torch.stack([of_class[torch.arange(7) % len(of_class)] for of_class in own])
+    found = adjacent_embeddings(bank, 3)
+    for slots, of_class in zip(found, own, strict=True):
+        torch.testing.assert_close(slots, adjacent_embeddings(of_class[None], 3)[0])
+        torch.testing.assert_close(slots[-1], unit(of_class.mean(0)))
+
+
 @pytest.mark.parametrize("prompts", [1, 2])
 def test_too_few_prompts_are_replicated(prompts: int) -> None:
     bank = unit_rows(random(4, prompts, 8))

@@ -77,7 +77,10 @@ def scaled_product(features: Tensor, weights: Tensor, scale: float) -> Tensor:
 
 
 def stack_views(image: Tensor, views: Tensor | None) -> Tensor:
-    """The original as view 0 in front of its augmented views, if there are any: [1 + V, D]."""
+    """The original as view 0 in front of its augmented views, if there are any: [1 + V, D]. Of the recipe `image` the
+    only view is the original itself, which counts once."""
+    if views is not None and len(views) == 1 and torch.equal(views[0], image):
+        return image[None]
     return image[None] if views is None or len(views) == 0 else torch.cat((image[None], views))
 
 

@@ -57,8 +57,16 @@ def adjacent_embeddings(text_bank: Tensor, slots: int = 3) -> Tensor:
     """A class's prompts [C, P, D] -> nested prompt means [C, slots, D], the least typical prompts first.
 
     Slot m is the unit mean of the first m·⌊P/slots⌋ prompts, ordered by their similarity to the class's other prompts;
-    the last slot is the mean of all. With fewer prompts than slots every slot is that mean.
+    the last slot is the mean of all. With fewer prompts than slots every slot is that mean. A bank repeats the prompts
+    of classes that have fewer than others: each class has its own alone.
     """
+    own = _own_prompts(text_bank)
+    if own is None:
+        return _nested_means(text_bank, slots)
+    return torch.cat([_nested_means(prompts[None, :n], slots) for prompts, n in zip(text_bank, own, strict=True)])
+
+
+def _nested_means(text_bank: Tensor, slots: int) -> Tensor:
     n_prompts = text_bank.shape[1]
     share = n_prompts // slots
     if share == 0:
@@ -69,6 +77,20 @@ def adjacent_embeddings(text_bank: Tensor, slots: int = 3) -> Tensor:
     ordered = text_bank.gather(1, order[..., None].expand_as(text_bank))  # [C, P, D]
     sizes = [share * m for m in range(1, slots)] + [n_prompts]
     return unit(torch.stack([ordered[:, :size].mean(1) for size in sizes], 1))
+
+
+def _own_prompts(text_bank: Tensor) -> list[int] | None:
+    """How many of a bank [C, P, D] are each class's own, before they begin again; None if all are."""
+    n_prompts = text_bank.shape[1]
+    again = (text_bank[:, 1:] == text_bank[:, :1]).all(-1)  # [C, P - 1] where the first one comes back
+    if not again.any():
+        return None
+    found = []
+    for prompts, places in zip(text_bank, again, strict=True):
+        periods = [int(place) + 1 for place in places.nonzero()]
+        cycles = (p for p in periods if torch.equal(prompts[p:], prompts[torch.arange(n_prompts - p) % p]))
+        found.append(next(cycles, n_prompts))
+    return found
 
 
 # ------------------------------------------------------------------------------------------ losses and their slopes
