@@ -35,6 +35,7 @@ class Generated:
     n: int = 63
     folder: str = field(default="", repr=False)
     content: str = field(default="", init=False)
+    _beside: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)  # ids of <id>_<k>
     _looks: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # of files, when listed
 
     def __post_init__(self) -> None:
@@ -44,6 +45,8 @@ class Generated:
             content, looks = _listing(Path(self.folder))
             object.__setattr__(self, "content", content)
             object.__setattr__(self, "_looks", looks)
+            numbered = (re.fullmatch(r"(.+)_[0-9]+\.[^.]*", file) for file in looks)
+            object.__setattr__(self, "_beside", frozenset(found[1] for found in numbered if found))
 
     @property
     def name(self) -> str:
@@ -83,7 +86,9 @@ class Generated:
     def _numbered(self, name: PurePosixPath) -> dict[int, Path]:
         """The pictures under a name by their numbers. In a folder of their own there may be no others."""
         folder, prefix = Path(self.folder, name), ""
-        alone = folder.is_dir()
+        alone, beside = folder.is_dir(), str(folder) in self._beside
+        if alone and beside:
+            raise BadData(f"{folder} is there, and {folder}_<k> too: they are of two runs; take one of them away")
         if not alone:
             folder, prefix = Path(self.folder, name.parent), f"{name.name}_"
         found: dict[int, Path] = {}

@@ -237,7 +237,9 @@ class TextEncoder:
             raise TypeError(f"encode_texts takes a list of texts: [{texts!r}]")
         self.count += len(texts)
         self.cut += [] if self._too_long is None else self._too_long(texts)
-        return self._encode(texts).to(self._device)
+        return self._encode(texts).to(
+            self._device, torch.float32, copy=True
+        )  # a backbone may give the same memory again
 
 
 def _default_rng() -> torch.Generator:

@@ -6,73 +6,31 @@ module that implements the matching hook. Built-ins are found in exactly this wa
 
 from __future__ import annotations
 
-import ast
 import importlib
-import importlib.metadata
-import importlib.util
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
 from tta_bench import hookspecs
 from tta_bench.errors import PluginError, UnknownName, UsageError
-from tta_bench.system import declared, loading
+from tta_bench.system import loading
 from tta_bench.system.altered import LOOSE
-from tta_bench.system.code import BUILT_IN, Origin, own_line
+from tta_bench.system.code import BUILT_IN, Origin, one_line
 from tta_bench.system.files import digest
+from tta_bench.system.offers import KINDS, Kind, Plugin, installed, source_file
 from tta_bench.system.sources import built_in_source
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method
 
-Kind = Literal["methods", "datasets", "backbones"]
-KINDS: tuple[Kind, ...] = ("methods", "datasets", "backbones")
-
-
-@dataclass(frozen=True)
-class Plugin:
-    """A name that somebody offers, and where its code is."""
-
-    kind: Kind
-    name: str
-    module: str
-    origin: str  # distribution and version, or the loose file's path
-    distribution: str  # "" for a loose file
-
-    @property
-    def entry_point(self) -> str:
-        return f"{self.kind}.{self.name}"
-
-    @property
-    def summary(self) -> str:
-        """First line of the module's docstring, read without importing it."""
-        doc = ast.get_docstring(declared.parsed(_source_file(self.module)))
-        return (doc or "").partition("\n")[0]
-
-    @property
-    def title(self) -> str:
-        """Its name in print, read without importing it; empty if it has none."""
-        title = declared.members(declared.parsed(_source_file(self.module)), self.name, ("title",)).get("title", "")
-        return title if isinstance(title, str) else ""
-
-    @property
-    def declared(self) -> dict[str, Any]:
-        """What a method says about itself (`status`, `setting`, `paper`), read without importing it."""
-        said = declared.members(declared.parsed(_source_file(self.module)), self.name, ("status", "setting", "paper"))
-        paper = said.get("paper")
-        return {
-            "status": said.get("status", "unstated"),
-            "setting": said.get("setting", "unstated"),
-            "paper": dict(zip(("title", "venue", "url"), (*paper, "", ""), strict=False)) if paper else None,
-        }
+__all__ = ["KINDS", "Kind", "Plugin", "Registry", "get_backbone", "get_dataset", "get_method"]
 
 
 class Registry:
@@ -100,10 +58,10 @@ class Registry:
         self._loaded: dict[str, ModuleType] = {}
         self._sources: dict[str, str] = {}  # outsiders' modules -> digest of what was executed
         self.without, self.only = set(without), None if only is None else set(only)
-        installed = self._installed()
-        self._distributions = {p.distribution for p in installed}
-        seen = {label for p in installed for label in self._labels(p)}
-        self._plugins = [p for p in installed if self._admitted(p)]
+        found = installed(self.warnings)
+        self._distributions = {p.distribution for p in found}
+        seen = {label for p in found for label in self._labels(p)}
+        self._plugins = [p for p in found if self._admitted(p)]
         for file in {file.resolve(): file for file in files}.values():
             self._plugins += self._loose(Path(file), ask)
         for name in sorted(self.without - seen):
@@ -200,7 +158,7 @@ class Registry:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a plugin may raise anything on import, SystemExit included
-                reason = _one_line(error, _source_file(plugin.module))
+                reason = one_line(error, source_file(plugin.module))
                 raise PluginError(f"plugin {plugin.entry_point} ({plugin.origin}) can't be loaded: {reason}") from error
         return self._loaded[plugin.module]
 
@@ -237,7 +195,7 @@ class Registry:
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:
-                    reason = _one_line(error, getattr(module, "__file__", None))
+                    reason = one_line(error, getattr(module, "__file__", None))
                     raise PluginError(f"{module.__name__}: ttabench_{kind} fails: {reason}") from error
         for cls in offers:
             if not isinstance(getattr(cls, "name", None), str):
@@ -245,36 +203,6 @@ class Registry:
         return offers
 
     # ------------------------------------------------------------------------------------------------ sources
-
-    def _installed(self) -> list[Plugin]:
-        found: dict[tuple[str, str, str], Plugin] = {}
-        who = cache(_name_and_version)  # for each, all that is written about the distribution is parsed
-        for entry in self._entry_points():
-            distribution, version = who(entry.dist)
-            kind, _, name = entry.name.partition(".")
-            if kind not in KINDS or not name:
-                self.warnings.append(
-                    f"{distribution}: entry point '{entry.name}' is ignored: "
-                    "a name begins with methods., datasets. or backbones."
-                )
-                continue
-            plugin = Plugin(kind, name, entry.value, f"{distribution} {version}".strip(), distribution)
-            found[entry.name, entry.value, distribution] = plugin
-        return list(found.values())
-
-    def _entry_points(self) -> Iterable[importlib.metadata.EntryPoint]:
-        try:
-            return importlib.metadata.entry_points(group="ttabench")
-        except Exception:  # the file of any distribution may be malformed, and would hide all others
-            return list(self._readable_entry_points())
-
-    def _readable_entry_points(self) -> Iterator[importlib.metadata.EntryPoint]:
-        for distribution in importlib.metadata.distributions():
-            try:
-                yield from distribution.entry_points.select(group="ttabench")
-            except Exception as error:
-                name = getattr(distribution, "_path", "a distribution")
-                self.warnings.append(f"{name}: its entry_points.txt can't be read: {_one_line(error, None)}")
 
     def _admitted(self, plugin: Plugin) -> bool:
         if self.without & self._labels(plugin):
@@ -286,6 +214,8 @@ class Registry:
         return {plugin.entry_point, plugin.distribution} | ({plugin.name} - self._distributions)
 
     def _loose(self, file: Path, ask: Callable[[Path], list[tuple[Kind, str]]] | None) -> list[Plugin]:
+        if file.is_dir():
+            raise UsageError(f"--plugin {file}: a folder; name one file, or install it (pip install -e {file})")
         if not file.is_file():
             raise UsageError(f"--plugin {file}: no such file")
         module_name = f"{LOOSE}{file.stem}_{digest(str(file.resolve()))[:8]}"  # two files may share a name
@@ -306,7 +236,7 @@ class Registry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise PluginError(f"--plugin {file} can't be loaded: {_one_line(error, file)}") from error
+            raise PluginError(f"--plugin {file} can't be loaded: {one_line(error, file)}") from error
         return [(kind, cls.name) for kind in KINDS for cls in self._offers(kind, module)]
 
     # ------------------------------------------------------------------------------------------------ health
@@ -322,10 +252,6 @@ class Registry:
         return failed
 
 
-def _name_and_version(distribution: importlib.metadata.Distribution | None) -> tuple[str, str]:
-    return ("unknown", "") if distribution is None else (distribution.name, distribution.version)
-
-
 def _misnamed_hook(module: ModuleType) -> NameError | None:
     """A hook that nobody would call, with its line and the name that was probably meant."""
     known = [f"ttabench_{kind}" for kind in KINDS]
@@ -335,30 +261,6 @@ def _misnamed_hook(module: ModuleType) -> NameError | None:
             unknown = UnknownName("hook", name, known, f"There are {', '.join(known)}")
             return NameError(f"{unknown} ({place})")
     return None
-
-
-def _one_line(error: BaseException, file: str | Path | None) -> str:
-    text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
-    where = own_line(error, file)
-    return f"{type(error).__name__}{f': {text}' if text else ''}{f' ({where})' if where else ''}"
-
-
-def _source_file(module: str) -> Path | None:
-    """Where a module's source is, found part by part so that no package is executed on the way."""
-    if module in sys.modules:
-        file = getattr(sys.modules[module], "__file__", None)
-        return Path(file) if file else None
-    path: Sequence[str] | None = None
-    spec = None
-    parts = module.split(".")
-    for depth in range(1, len(parts) + 1):
-        name = ".".join(parts[:depth])
-        finders = (finder.find_spec(name, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
-        spec = next((found for found in finders if found is not None), None)
-        if spec is None:
-            return None
-        path = spec.submodule_search_locations
-    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
 
 
 def only_from_environment() -> list[str] | None:

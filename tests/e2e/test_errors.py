@@ -48,6 +48,7 @@ def complaint(result: Result, code: int) -> str:
         (["--method", "tda", "--preset", "imagnet"], ["imagnet", "Did you mean imagenet"]),
         (["--method", " , "], ["--method is empty"]),
         (["--method", "clip", "--plugin", "nowhere.py"], ["nowhere.py", "no such file"]),
+        (["--method", "clip", "--plugin", "."], ["--plugin .: a folder; name one file"]),
     ],
 )
 def test_wrong_words(invoke: Invoke, arguments: list[str], words: list[str]) -> None:

@@ -234,6 +234,20 @@ def test_a_late_import_counts_by_what_it_will_execute(
     assert not any(run.notes for run in runs)
 
 
+ITSELF = cell(
+    "self.gain()", "def gain(self):\n        import notebook_cell\n        return notebook_cell.GAIN", "GAIN = 1.0\n"
+)
+
+
+def test_a_cell_that_imports_its_own_module_counts_by_its_variables(
+    bench: tta_bench.Bench, typed: Callable[[str], Any]
+) -> None:
+    """`import __main__` in a step ended in a RecursionError."""
+    code = (ITSELF, ITSELF, ITSELF.replace("GAIN = 1.0", "GAIN = -1.0"))
+    first, same, edited = (mine(bench, typed(source).Mine()) for source in code)
+    assert first.config == same.config != edited.config
+
+
 KEEPING = """
 @functools.cache
 def kept():
@@ -325,6 +339,8 @@ def test_an_instance_runs_itself_where_a_copy_would_be_another(
     assert "mine can't be copied (a copy would lose a hook or an attribute)" in run.notes[0]
     plain = mine(bench, typed(cell("1.0")).Mine())
     assert np.allclose(run.scores(), np.arange(1, 7)[:, None] * plain.scores())
+    again = mine(bench, typed(SHARING).Mine())  # nothing tells whether it is the one that was run
+    assert "mine can't be copied to see whether it still gives" in " ".join(again.notes)
 
 
 def test_what_a_late_helper_learns_is_said_of_both_runs(

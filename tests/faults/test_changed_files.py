@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tta_bench.runs.bench import Bench, RunSpec
 from tta_bench.runs.grid import Cell
 from tta_bench.runs.ledger import Ledger, State
 from tta_bench.runs.replay import limited_threads
+from tta_bench.system import stamps
 from tta_bench.system.progress import Silent
 from tta_bench.system.stamps import CLOCK_TICK, Read
 
@@ -261,3 +263,27 @@ def test_a_relative_home_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.
     assert [bench.home for bench in benches] == [tmp_path / "home", tmp_path / "kept"]
     assert (benches[0].runs, benches[0].root_of("folder:x")) == (tmp_path / "runs", tmp_path / "own")
     assert (benches[0].data_root, benches[1].runs) == (tmp_path / "data", tmp_path / "kept/runs")
+
+
+@pytest.mark.parametrize("what", ["a file", "a folder"])
+def test_an_image_of_a_disk_that_was_made_again_is_another(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a container's image all files have one time, however often it is made: 53.40 was found again for 63.94."""
+    image, photo = tmp_path / "data.sif", tmp_path / "photos" / "a.png"
+    photo.parent.mkdir()
+    for file in (image, photo):
+        file.write_text("as it was")
+    device = photo.stat().st_dev
+    backing = tmp_path / "sys" / f"{os.major(device)}:{os.minor(device)}" / "loop" / "backing_file"
+    backing.parent.mkdir(parents=True)
+    backing.write_text(f"{image}\n")
+    looked_at = photo if what == "a file" else photo.parent
+    plain = stamps.stamp(looked_at)
+    monkeypatch.setattr(stamps, "DEVICES", tmp_path / "sys")
+    clock = iter(range(10**9, 10**9 + 10))
+    monkeypatch.setattr(stamps, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    before = stamps.stamp(looked_at)
+    assert before == stamps.stamp(looked_at) != plain
+    image.write_text("made again")
+    assert stamps.stamp(looked_at) != before

@@ -23,7 +23,7 @@ import weakref
 from abc import ABCMeta
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PosixPath
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -213,6 +213,35 @@ def read_to(place: int) -> io.StringIO:
     return made
 
 
+class Marked(PosixPath):
+    scale = 1.0
+
+
+class Scaled(property):
+    scale = 1.0
+
+
+class Named(io.StringIO):
+    name = ""
+
+
+class Own(threading.local):
+    k = 1
+
+
+class Weighted(weakref.ref[Any]):
+    weight = 1.0
+
+
+def holding(made: Any, **held: Any) -> Any:
+    vars(made).update(held)
+    return made
+
+
+def dtype_with(value: float) -> Any:
+    return np.zeros(2, np.dtype("f4", metadata={"scale": value}))
+
+
 PUT_TOGETHER, EVALUATED = "globals()['score_' + kind]()", "eval('score_' + kind + '()')"
 VARIABLE, AMONG_MODULES = "globals()['ALPHA_' + kind]", "getattr(sys.modules[__name__], 'ALPHA_' + kind)"
 RENAMED = "getattr(system.modules[__name__], 'ALPHA_' + kind)"
@@ -280,6 +309,15 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "an open file": (Path(__file__).open(), Path(logging.__file__).open()),  # noqa: SIM115
     "an attribute of a partial": (partial_with(1), partial_with(2)),
     "a function's name": (chosen(1, "kind"), renamed_function("other")),
+    "the order of an array in memory": (np.ones((2, 3)), np.asfortranarray(np.ones((2, 3)))),
+    "the order of a tensor in memory": (torch.ones(2, 3), torch.ones(3, 2).T),
+    "a parameter": (torch.ones(2, requires_grad=True), torch.nn.Parameter(torch.ones(2))),
+    "what stands beside a number's type": (dtype_with(1.0), dtype_with(2.0)),
+    "a property of one's own": (holding(Scaled(), scale=1.0), holding(Scaled(), scale=2.0)),
+    "a path of one's own": (holding(Marked("a"), scale=1.0), holding(Marked("a"), scale=2.0)),
+    "a text's file of one's own": (holding(Named("a"), name="a"), holding(Named("a"), name="b")),
+    "a thread's own, of a class": (threading.local(), Own()),
+    "a weak reference of one's own": (holding(Weighted(KEPT[0]), weight=1.0), holding(Weighted(KEPT[0]), weight=2.0)),
     "one list twice": twice(list),
     "one object twice": twice(lambda: Plain(1)),
     "one tensor twice": twice(lambda: torch.ones(2)),
@@ -348,6 +386,28 @@ def test_a_logger_and_a_lock_make_no_difference() -> None:
         [logging.getLogger("a"), threading.Lock()]
     )
 
+
+def test_what_a_dispatcher_remembers_of_its_calls_makes_no_difference() -> None:
+    """Every run of a method that had one was another row, and said that it had changed its own code."""
+
+    def dispatched(k: float) -> Any:
+        @functools.singledispatch
+        def scored(x: object) -> float:
+            return k
+
+        return scored
+
+    one, other = dispatched(1.0), dispatched(2.0)
+    before = described(one)
+    assert described(other) != before
+    one(1)
+    one("a")
+    assert described(one) == before
+    one.register(int)(lambda x: -k_of_int)
+    assert described(one) != before
+
+
+k_of_int = 1.0
 
 CODE = {
     "a metaclass": ("class M(type):\n    k = {}\nclass C(metaclass=M): pass\ndef step(): return C.k",),

@@ -19,7 +19,7 @@ from tta_bench.cli.app import commands
 from tta_bench.cli.options import configured
 from tta_bench.errors import UsageError
 from tta_bench.methods.clip import CLIP
-from tta_bench.runs import hyperparameters
+from tta_bench.runs import hyperparameters, values
 from tta_bench.system import config
 
 CONFIG: dict[str, Any] = {
@@ -104,7 +104,7 @@ HINTS: tuple[Any, ...] = (int, float, str, bool, float | None, tuple[float, floa
 def test_a_wild_hyper_parameter_is_refused_or_of_its_type(examples: int) -> None:
     def check(case: tuple[str, Any]) -> None:
         text, hint = case
-        value = outcome(lambda: [hyperparameters._coerce(text, hint, "--set x")])
+        value = outcome(lambda: [values.fitted(text, hint, "--set x")])
         if value is not None and isinstance(hint, type):
             assert type(value[0]) is hint
 
@@ -114,7 +114,7 @@ def test_a_wild_hyper_parameter_is_refused_or_of_its_type(examples: int) -> None
 @pytest.mark.parametrize("text", ["9" * 5000, "1" + "0" * 400, "2001-13-45", "[" * 1100, "nan", "1e999"])
 def test_an_impossible_number_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="a finite number is wanted"):
-        hyperparameters._coerce(text, float, "--set x")
+        values.fitted(text, float, "--set x")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_impossible_number_is_refused(text: str) -> None:
 )
 def test_a_field_of_several_types_names_them_all(hint: Any, wanted: str) -> None:
     with pytest.raises(UsageError, match=f"{wanted} is wanted"):
-        hyperparameters._coerce("-inf", hint, "--set x")
+        values.fitted("-inf", hint, "--set x")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_field_of_several_types_names_them_all(hint: Any, wanted: str) -> None
 )
 def test_a_field_of_several_types_takes_the_value_as_it_is(hint: Any, text: str, value: Any) -> None:
     """Anything can be read as a text, so that is the last thing to be tried."""
-    for found in (hyperparameters._coerce(text, hint, "x"), hyperparameters._typed(value, hint, "x")):
+    for found in (values.fitted(text, hint, "x"), values.fitted(value, hint, "x")):
         assert found == value
         assert type(found) is type(value)
 
@@ -151,17 +151,17 @@ def test_a_field_of_several_types_takes_the_value_as_it_is(hint: Any, text: str,
 def test_a_number_of_numpy_or_torch_is_that_number(given: Any) -> None:
     """As an object it would be a run of its own, whose record does not tell the value."""
     for hint in (float, float | None):
-        found = hyperparameters._typed(given, hint, "x")
+        found = values.fitted(given, hint, "x")
         assert type(found) is float
         assert found == 3
-    assert hyperparameters._typed((given, 1), tuple[float, float], "x") == (3.0, 1.0)
+    assert values.fitted((given, 1), tuple[float, float], "x") == (3.0, 1.0)
 
 
 @pytest.mark.parametrize("given", [Fraction(1, 2), None, np.ones(2), {}, object])
 def test_an_object_in_place_of_a_number_is_refused(given: Any) -> None:
     with pytest.raises(UsageError, match="a finite number is wanted"):
-        hyperparameters._typed(given, float, "x")
-    assert hyperparameters._typed(given, Any, "x") is given  # a field of the author's own kind takes it
+        values.fitted(given, float, "x")
+    assert values.fitted(given, Any, "x") is given  # a field of the author's own kind takes it
 
 
 def test_a_name_with_a_line_break_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

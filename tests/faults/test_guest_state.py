@@ -26,6 +26,7 @@ from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
 from tta_bench.runs.remote_prompts import RemotePrompts
 from tta_bench.runs.session import Desk
+from tta_bench.runs.spec import RunSpec
 
 # ------------------------------------------------------------------------------------------------- across a kill
 
@@ -82,6 +83,30 @@ def test_a_killed_guest_goes_on_bit_for_bit(invoke: Invoke, home: Path, tmp_path
     assert np.array_equal(one.scores(), other.scores())
     assert one.provenance["resumed_at"] == 8
     assert "resumed_at" not in other.provenance
+
+
+def test_what_was_reached_for_before_a_kill_is_named(invoke: Invoke, tmp_path: Path) -> None:
+    """A new process goes on from the checkpoint, and what the first one had read is in the state."""
+    (tmp_path / "beside.txt").write_text("1.0")
+    read = f"float(open({str(tmp_path / 'beside.txt')!r}).read())"
+    first = f"if x.index == 0: self.k = {read}\n"
+    plugin = guest(tmp_path, on_start="self.k = 0.0", on_step=f"{first}{dies_once(tmp_path)}")
+    common = ("run", "-m", "guest", "--plugin", str(plugin), "--checkpoint-seconds", "0", *TOYS)
+    assert "its process has died" in invoke(*common).err
+    said = " ".join(invoke(*common).err.split())
+    assert "resuming at image 8 of 24" in said
+    assert f"it reached for {tmp_path / 'beside.txt'}" in said
+
+
+@pytest.mark.parametrize("how", ["importlib.import_module(name)", "__import__(name)"])
+def test_an_installed_package_that_is_asked_for_by_a_name_put_together_is_named(
+    how: str, invoke: Invoke, tmp_path: Path
+) -> None:
+    step = f"import importlib\nname = 'hypo' + 'thesis'\n{how}"
+    said = " ".join(invoke("run", "-m", "guest", "--plugin", str(guest(tmp_path, on_start=step)), *TOYS).err.split())
+    assert "it reached for the installed package hypothesis, which its identity does not know" in said
+    plainly = guest(tmp_path, on_start="import hypothesis")
+    assert "hypothesis" not in invoke("run", "-m", "guest", "--plugin", str(plainly), *TOYS).err
 
 
 MADE_ANEW = (
@@ -238,6 +263,35 @@ def test_a_record_names_the_variables_that_no_identity_knows(invoke: Invoke, tmp
     plugin = guest(tmp_path, on_import="import os\nos.environ.get('RATE')", on_step="'SHOTS' in os.environ")
     result = invoke("run", "-m", "guest", "--plugin", str(plugin), *TOYS)
     assert "it asked the environment for RATE, SHOTS, which its identity does not know" in " ".join(result.err.split())
+
+
+READ_BEFORE = {  # what its module does, and what it says later
+    "a file": ("SIGN = float((pathlib.Path(__file__).parent / 'sign.txt').read_text())", "SIGN"),
+    "a file in the working folder": ("SIGN = float(pathlib.Path('sign.txt').read_text())", "SIGN"),
+    "a variable": ("SIGN = float(os.environ['SIGN_OF_TEST'])", "SIGN"),
+    "a variable that it asks for later": ("pass", "float(os.environ['SIGN_OF_TEST'])"),
+}
+
+
+@pytest.mark.parametrize("what", some_slow(list(READ_BEFORE)[:1], list(READ_BEFORE)[1:]))
+def test_what_a_plugins_process_had_read_is_read_again(
+    what: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within one bench, `force` recorded the number of before once more."""
+    before, sign_of = READ_BEFORE[what]
+    on_import = f"import os, pathlib\n{before}"
+    plugin = guest(tmp_path, on_import, on_step=f"return {sign_of} * self.task.text @ x.image")
+    bench, found = None, []
+    for sign in ("1.0", "-1.0"):
+        there = tmp_path / sign
+        there.mkdir()
+        for folder in (there, tmp_path):
+            (folder / "sign.txt").write_text(sign)
+        monkeypatch.setenv("SIGN_OF_TEST", sign)
+        monkeypatch.chdir(there)
+        bench = bench or Bench(home=home, registry=Registry([TOY, plugin]))
+        found.append(bench.run(RunSpec("guest", "toy", "toyclip", limit=4), force=True).record.scores())
+    assert np.array_equal(found[0], -found[1])
 
 
 def test_an_environment_is_not_all_a_library() -> None:

@@ -150,6 +150,13 @@ def test_python_without_asserts_is_another_configuration(toy_bench: Bench, monke
     assert toy_bench.prepare(spec).run_id != before
 
 
+def test_python_without_asserts_encodes_for_itself(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = RunSpec("clip", "toy", "toyclip", limit=3)
+    assert toy_bench.run(spec).record.counts["encoder_forwards"] > 0
+    monkeypatch.setattr("tta_bench.features.source.sys", SimpleNamespace(flags=SimpleNamespace(optimize=1)))
+    assert toy_bench.run(spec, force=True).record.counts["encoder_forwards"] > 0
+
+
 def test_edited_views_are_encoded_again(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = RunSpec("clip", "toy", "toyclip", limit=3)
     first = toy_bench.run(spec).record
@@ -183,7 +190,7 @@ def test_what_all_methods_share_counts_by_source(tmp_path: Path, monkeypatch: py
     for user in ("features.source", "runs.identity"):
         monkeypatch.setattr(f"tta_bench.{user}.own_source", with_edit(own_source))
     monkeypatch.setattr("tta_bench.runs.known.code_digest", lambda: "edited")
-    monkeypatch.setattr("tta_bench.runs.bench.replaced", dict)  # the patches are the test's
+    monkeypatch.setattr("tta_bench.runs.sourcing.replaced", dict)  # the patches are the test's
     second = bench().run(spec)
     assert not second.already
     encodes = edited in FEATURES

@@ -238,12 +238,14 @@ def test_a_figure_names_what_is_not_usual() -> None:
     assert title([usual, other]).endswith("rows over other seeds")
 
 
-def test_the_smallest_error_is_the_best() -> None:
+def test_the_smallest_error_stands_first_and_none_is_marked() -> None:
+    """It is one of logits, and some methods return votes: softmax of those is flat, which may look well calibrated."""
     runs = [record("clip", metrics={"mAP": 50.0, "ECE": 3.0}), record("tda", metrics={"mAP": 50.0, "ECE": 19.0})]
     board = board_of(runs, Wanted(metrics=("ECE",)))
     (column,) = board.columns
     assert [row.method for row in board.rows] == ["clip", "tda"]
-    assert [board.is_best(row, column, "ECE") for row in board.rows] == [True, False]
+    assert [board.is_best(row, column, "ECE") for row in board.rows] == [False, False]
+    assert "ECE takes scores for logits" in " ".join(board.notes)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +274,14 @@ def test_what_a_run_warned_of_is_said_in_every_table(format_: str) -> None:
     warned = "its features are all but equal" if format_ in ("csv", "json") else "Recorded with a warning"
     assert warned in text
     assert warned not in one_line(runs.filter(method="clip").leaderboard(format_))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("format_", TEXTS)
+def test_where_nothing_is_fenced_off_is_said_in_every_table(format_: str) -> None:
+    runs = Results([record("clip"), record("mine", provenance={"process": "the caller's: an instance"})])
+    said = "the caller's" if format_ in ("csv", "json") else "where nothing is fenced off: mine."
+    assert said in one_line(runs.leaderboard(format_)).replace("\\texttt{mine}", "mine")  # type: ignore[arg-type]
+    assert said not in one_line(runs.filter(method="clip").leaderboard(format_))  # type: ignore[arg-type]
 
 
 def test_two_records_of_one_run_with_other_numbers_are_none() -> None:
@@ -419,6 +429,9 @@ def test_rows_whose_scores_are_not_at_hand_are_named(tmp_path: Path) -> None:
     runs = [saved(tmp_path, name, gain) for name, gain in (("clip", 1.0), ("good", 3.0), ("odd", 2.0))]
     gone = [*runs[:2], replace(runs[2], folder=None)]
     assert "Ranks, p and intervals leave out odd, whose scores are not at hand." in with_statistics(gone).notes
+    without_baseline = " ".join(with_statistics([replace(runs[0], folder=None), *runs[1:]]).notes)
+    assert "leave out clip, whose scores are not at hand" in without_baseline
+    assert "no run of clip" not in without_baseline
 
 
 def test_what_was_asked_for_is_shown_in_full(tmp_path: Path, invoke: Invoke) -> None:

@@ -116,3 +116,29 @@ def test_folders_that_somebody_put_into_an_unfinished_run(toy_bench: Bench) -> N
     for name in (".git", "x.safetensors"):
         (folder / name).mkdir(parents=True)
     assert toy_bench.run(TOY_RUN).record.metrics["mAP"] is not None
+
+
+@pytest.mark.parametrize("moment", ["before the swap", "after it"])
+def test_notes_in_a_run_survive_a_kill_in_its_replacement(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were moved beside first, and the next `--force` removed what was left there."""
+    run = folders.RunFolder(tmp_path, "tda-toy-tiny-1234")
+    for folder in (run.final, run.beside):
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text("{}")
+    (run.final / "notes.txt").write_text("mine")
+    exchange = folders._exchange
+
+    def killed(one: Path, other: Path) -> bool:
+        if moment == "after it":
+            exchange(one, other)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folders, "_exchange", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run.publish()
+    again = folders.RunFolder(tmp_path, "tda-toy-tiny-1234")
+    again.recover()
+    again.begin(replacing=True)
+    assert (run.final / "notes.txt").read_text() == "mine"

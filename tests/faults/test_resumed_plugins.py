@@ -343,7 +343,7 @@ def interrupt(bench: Bench, spec: RunSpec) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay, "_step", until_killed)
-        patch.setattr("tta_bench.runs.bench.replaced", dict)  # the patch is the test's, not a notebook's
+        patch.setattr("tta_bench.runs.sourcing.replaced", dict)  # the patch is the test's, not a notebook's
         with pytest.raises((Interrupted, KeyboardInterrupt)):
             bench.run(spec)
     lines(bench).clear()

@@ -20,7 +20,7 @@ from tta_bench.errors import BadData, UsageError
 from tta_bench.generated import Generated
 from tta_bench.interfaces import Method, Observation, Preprocess, Task
 from tta_bench.records import Identity
-from tta_bench.runs import hyperparameters, known
+from tta_bench.runs import known, values
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.plain_torch import plain_torch
 from tta_bench.runs.spec import RunSpec
@@ -44,12 +44,12 @@ def test_a_prompt_of_a_pack_is_a_name_and_no_file() -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("010", 10), ("-7", -7), ("+3", 3)])
 def test_whole_numbers_are_decimal(text: str, value: int) -> None:
-    assert hyperparameters._coerce(text, int, "shots") == value
+    assert values.fitted(text, int, "shots") == value
 
 
 def test_a_time_of_day_is_no_number() -> None:
     with pytest.raises(UsageError, match=r"shots=1:30: a value of type int is wanted"):
-        hyperparameters._coerce("1:30", int, "shots")
+        values.fitted("1:30", int, "shots")
 
 
 def test_a_field_is_set_or_swept(invoke: Invoke) -> None:
@@ -117,6 +117,34 @@ def test_a_file_of_a_method_that_changes_gives_no_number(toy_bench: Bench, tmp_p
     with pytest.raises(BadData, match=r"a\.txt was changed while the run read it: nothing is recorded"):
         toy_bench.run(RunSpec(Reads(str(file)), "toy", "toyclip"))
     assert toy_bench.run(RunSpec(Reads(str(file)), "toy", "toyclip")).record.n == 24
+
+
+def test_a_file_that_a_guest_declares_and_that_changes_gives_no_number(invoke: Invoke, tmp_path: Path) -> None:
+    """32.64 in place of 49.90, under the digest of the file as it was, and found again as done."""
+    alpha, plugin = tmp_path / "alpha.txt", tmp_path / "mine.py"
+    alpha.write_text("as it was")
+    source = METHOD.replace("SCORES", "self.edit(x) or self.task.text @ x.image")
+    plugin.write_text(source + DECLARING.replace("ALPHA", repr(str(alpha))))
+    run = ("run", "-m", "mine", "--plugin", str(plugin), "--plugin", str(TOY), "-d", "toy", "-b", "toyclip")
+    done = invoke(*run)
+    assert done.code == 2, done.out
+    assert "was changed while the run read it: nothing is recorded; run it again" in " ".join(done.err.split())
+    assert invoke(*run).code == 0
+
+
+DECLARING = """
+import dataclasses
+from pathlib import Path
+from tta_bench.system.files import file_digest
+
+def edit(self, x):
+    if x.index == 5:
+        Path(self.alpha).write_text("edited")
+
+Mine.alpha = ALPHA
+Mine.edit = edit
+Mine.digests = lambda self: {"alpha": file_digest(Path(self.alpha))}
+"""
 
 
 # ------------------------------------------------------------------------------------------------------ what is left on

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import collections
+import configparser
+import contextlib
 import ctypes
+import functools
+import importlib
+import multiprocessing
 import os
 import sqlite3
 import string
+import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +31,7 @@ from tta_bench.errors import PluginError
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.methods.clip import CLIP
 from tta_bench.plugins import Registry
-from tta_bench.runs import watched_instances
+from tta_bench.runs import watched, watched_instances
 from tta_bench.system.files import file_digest
 
 
@@ -97,6 +104,57 @@ def test_a_file_that_a_library_opens_for_it_is_named(bench: tta_bench.Bench, tmp
     assert f"it reached for {file}" in notes(bench, doing(lambda self: sqlite3.connect(self.file))(str(file)))
 
 
+def optional(self: Reading) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        Path(self.file).read_text()
+
+
+def test_a_file_that_is_not_there_is_named(bench: tta_bench.Bench, tmp_path: Path) -> None:
+    """Whoever makes it later would be told that all is done."""
+    assert f"it reached for {tmp_path / 'later.json'}" in notes(bench, doing(optional)(str(tmp_path / "later.json")))
+
+
+def test_what_a_library_looks_for_while_it_is_imported_is_its_own_matter(
+    bench: tta_bench.Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many look for settings of a user who has none."""
+    library = tmp_path / "site" / "lib_with_settings"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("try: open('/nowhere/settings')\nexcept OSError: pass\n")
+    monkeypatch.syspath_prepend(str(library.parent))
+    outside = watched._is_outside_file
+    monkeypatch.setattr(watched, "_is_outside_file", lambda file: outside(file) and str(library) not in file)
+    assert "/nowhere" not in notes(bench, doing(lambda self: importlib.import_module("lib_with_settings"))())
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="Linux has it")
+def test_a_file_in_shared_memory_is_named(bench: tta_bench.Bench) -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        assert f"it reached for {file.name}" in notes(bench, READING(file.name, "start"))
+
+
+def test_a_projects_folder_below_usr_is_no_systems() -> None:
+    assert not watched._known(Path("/usr/src/app/settings.json"), [])
+    assert watched._known(Path("/usr/share/zoneinfo/UTC"), [])
+
+
+def in_a_child(kind: str, self: Reading) -> None:
+    context: Any = multiprocessing.get_context(kind)
+    with context.Pool(1) as pool:
+        pool.map(Path.read_text, [Path(self.file)])
+
+
+def test_a_file_that_a_forked_child_reads_is_named(bench: tta_bench.Bench, settings: Path) -> None:
+    said = notes(bench, doing(functools.partial(in_a_child, "fork"))(str(settings), "start"))
+    assert f"it reached for {settings}" in said
+    assert "/pymp-" not in said
+
+
+def test_a_child_that_begins_anew_is_named(bench: tta_bench.Bench, settings: Path) -> None:
+    said = notes(bench, doing(functools.partial(in_a_child, "spawn"))(str(settings), "start"))
+    assert "processes that multiprocessing has spawned" in said
+
+
 @needs_a_compiler
 def test_a_library_that_ctypes_loads_is_named(bench: tta_bench.Bench, tmp_path: Path) -> None:
     file = build(tmp_path, "libgain", "1.0")
@@ -119,6 +177,7 @@ ASKED_FOR_ALL = {
     "values": lambda self: list(os.environ.values()),
     "dict": lambda self: dict(os.environ.items()),
     "copy": lambda self: os.environ.copy(),
+    "configparser": lambda self: configparser.ConfigParser(os.environ, interpolation=None),
 }
 
 
@@ -281,3 +340,14 @@ def test_a_hook_that_fails_does_not_reach_the_caller(bench: tta_bench.Bench, mon
     """It would be raised by whatever the method has called."""
     monkeypatch.setattr(watched_instances, "_asked_by_runner", lambda frame, own: 1 / 0)
     assert not notes(bench, READING(__file__))
+
+
+def test_what_a_watch_keeps_is_closed_with_it(tmp_path: Path) -> None:
+    """Warnings of a file that nobody had closed imported modules while they were gone through, and the run failed."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import gc\nfrom tta_bench.runs.watched import Seen\nfor _ in range(20):\n    Seen()\ngc.collect()\n"
+    )
+    command = [sys.executable, "-W", "error::ResourceWarning", "-X", "dev", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "ResourceWarning" in done.stderr) == (0, False), done.stderr

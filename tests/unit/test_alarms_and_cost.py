@@ -202,6 +202,15 @@ def test_a_file_of_published_numbers_that_is_none(tmp_path: Path, damage: Callab
         published.read(tmp_path / "nothing.csv")
 
 
+@pytest.mark.parametrize(
+    ("slowest", "seconds", "images", "said"),
+    [(20.0, 21.0, 600, True), (20.0, 600.0, 600, False), (1.0, 1.5, 600, False), (20.0, 21.0, 2, False)],
+)
+def test_a_step_in_which_the_process_was_suspended(slowest: float, seconds: float, images: int, said: bool) -> None:
+    """9 images/s in place of 94, and nothing said so."""
+    assert bool(alarms.one_slow_step(slowest, seconds, images)) is said
+
+
 def test_a_method_may_have_a_function_called_weigh() -> None:
     """MTA has one; only a method in another process is asked to weigh itself."""
 

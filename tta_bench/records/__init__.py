@@ -3,6 +3,7 @@
 from tta_bench.records.files import damage, load, load_all, save
 from tta_bench.records.plain import as_plain
 from tta_bench.records.record import (
+    CALLERS,
     CODE_PARTS,
     DATA_CODE,
     DIAGNOSTICS,
@@ -11,6 +12,7 @@ from tta_bench.records.record import (
     SCORES,
     Identity,
     RunRecord,
+    author,
     load_diagnostics,
     load_in_dataset_order,
     load_scores,
@@ -19,6 +21,7 @@ from tta_bench.records.record import (
 from tta_bench.records.results import Results, one_of_each
 
 __all__ = [
+    "CALLERS",
     "CODE_PARTS",
     "DATA_CODE",
     "DIAGNOSTICS",
@@ -29,6 +32,7 @@ __all__ = [
     "Results",
     "RunRecord",
     "as_plain",
+    "author",
     "damage",
     "load",
     "load_all",

@@ -9,8 +9,9 @@ diagnostics.safetensors    one column [N] per diagnostic that the method reporte
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,10 +113,29 @@ def load_all(root: Path) -> tuple[list[RunRecord], list[str]]:
     found: list[RunRecord] = []
     problems: list[str] = []
     sound = SoundRecords(CHECKED_BY)
-    for file in sorted(root.glob("*/run.json")):
+    for folder in _folders_of_runs(root, problems):
         try:
-            found.append(load(file.parent, named=True, sound=sound))
+            found.append(load(folder, named=True, sound=sound))
         except (BadData, UsageError) as error:
             problems.append(str(error))
     sound.keep()
     return found, problems
+
+
+def _folders_of_runs(root: Path, problems: list[str]) -> Iterator[Path]:
+    """Those that have a record. One that may not be entered is a problem: a table would lack a run without a word."""
+    try:
+        folders = sorted(root.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise BadData(visible(f"{root} can't be read: {error.strerror or error}")) from error
+    for folder in folders:
+        try:
+            (folder / "run.json").stat()
+            yield folder
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            if error.errno != errno.ELOOP and not folder.name.startswith("."):
+                problems.append(visible(f"{folder} can't be read: {error.strerror or error}"))

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from tta_bench.errors import BadData, UsageError
 from tta_bench.system import asked, outcome
 from tta_bench.system import record_form as form
+from tta_bench.system.code import BUILT_IN
 from tta_bench.system.files import digest
 from tta_bench.system.tensors import read_tensors
 from tta_bench.system.text import visible
@@ -27,6 +28,7 @@ LONGEST_NAME = 160  # bytes of a run's name that can be read, below a file syste
 # Of a config: what changes when somebody edits a file, or puts other code in the place of ours.
 CODE_PARTS = ("source", "recipe_sources", "shared_sources", "replaced")
 DATA_CODE = "sources"  # of a protocol: the code from images to features
+CALLERS = "the caller's"  # process, as a provenance says it of an instance
 SCORES, OUTPUTS, DIAGNOSTICS = "scores.safetensors", "outputs.safetensors", "diagnostics.safetensors"
 
 
@@ -96,6 +98,12 @@ class RunRecord:
     @cached_property
     def run_id(self) -> str:
         return run_id(self.method, self.dataset, self.backbone, self.identities)
+
+    @property
+    def author(self) -> str:
+        """Whose code the method is, of whatever version; version 0.1 had recorded nothing of it."""
+        code = self.provenance.get("code")
+        return author(str(code.get("method", BUILT_IN) if isinstance(code, Mapping) else BUILT_IN))
 
     @property
     def identities(self) -> dict[str, Identity]:
@@ -170,6 +178,11 @@ def check(content: Any, folder: Path | None) -> None:
     expected = run_id(content["method"], content["dataset"], content["backbone"], identities)
     if content.get("run_id", expected) != expected:
         raise ValueError(f"'run_id' is not that of its identities, {expected}")
+
+
+def author(label: str) -> str:
+    """A distribution without its version, or a loose file: two people may give one name to their methods."""
+    return label if label.endswith(".py") else label.partition(" ")[0]
 
 
 def run_id(method: str, dataset: str, backbone: str, identities: Mapping[str, Identity]) -> str:

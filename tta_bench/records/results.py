@@ -114,10 +114,14 @@ class Results(Sequence[RunRecord]):
         ### tiny, prompt 'photo'
         """
         from tta_bench.report.board import Wanted
-        from tta_bench.report.leaderboard import Leaderboard, metrics_of
+        from tta_bench.report.leaderboard import Leaderboard, metrics_of, opening_of
 
-        wanted = Wanted(metrics_of(format, tuple(_several(metric))), sort, baseline, mixed)
-        return Leaderboard(self.runs, wanted, fast, columns, family=self.family).text(format, width)
+        asked = tuple(_several(metric))
+        wanted = Wanted(metrics_of(format, asked), sort, baseline, mixed)
+        own = replace(wanted, metrics=asked, baseline="" if baseline == Wanted.baseline else baseline)
+        opening = opening_of(self.runs, own, fast) if format == "html" else None
+        board = Leaderboard(self.runs, wanted, fast, columns, opening=opening, family=self.family)
+        return board.text(format, width)
 
     def compare(
         self, baseline: str | None = "clip", metric: str | Collection[str] = "mAP", resamples: int = 1000

@@ -20,6 +20,7 @@ FAR = 3.0  # mAP points from the published value
 ALIKE = 0.999  # cosine of features that say nothing about what they are of
 LOOKED_AT = 64  # images
 SHOWN = 60  # characters of a text
+PAUSE = 2.0  # seconds: no step of a cache is that slow
 SOME_IMAGES = 10  # that a memory may take to change
 
 
@@ -94,6 +95,13 @@ def other_scores(method: str) -> list[str]:
     ]
 
 
+def run_anew(method: str) -> list[str]:
+    """An instance of which no copy can be tried, so that nothing tells whether it is the one that was run."""
+    return [
+        f"{method} can't be copied to see whether it still gives what an earlier run recorded, which this one replaces"
+    ]
+
+
 def changed_instance(method: str) -> list[str]:
     """An instance of which a copy has run, and which shares with it what copying does not copy."""
     return [
@@ -132,6 +140,11 @@ def not_ours(places: Sequence[str]) -> list[str]:
     ]
 
 
+def other_weights(backbone: str) -> list[str]:
+    """Of a reward model that has the student's name."""
+    return [f"--weights are the student's alone: as reward model {backbone} has its own"]
+
+
 def altered(origin: Origin) -> list[str]:
     """A dataset or backbone whose module was edited, reloaded or patched since this process has it."""
     if not origin.altered:
@@ -162,6 +175,16 @@ def unchanged_state(first: str, last: str, images: int, episodic: bool) -> list[
     ]
 
 
+def one_slow_step(slowest: float, seconds: float, images: int) -> list[str]:
+    """A laptop that was shut, a job that was stopped, or a library that compiled."""
+    if slowest < PAUSE or slowest < seconds / 2 or images < SOME_IMAGES:
+        return []
+    return [
+        f"one step took {slowest:.1f} of {seconds:.1f} s, as if the process had been suspended: images per second say "
+        "nothing"
+    ]
+
+
 def strangers(backbone: str, known_to: Sequence[str], dataset: str) -> list[str]:
     """A backbone that can know nothing of a dataset runs on it all the same, and its numbers look like any."""
     if not known_to or dataset.partition(":")[0] in known_to:
@@ -182,7 +205,14 @@ def one_class(classes: int) -> list[str]:
 def nothing_absent(labels: np.ndarray[Any, Any]) -> list[str]:
     """Labels in {1, -1}: many files spell "absent" as -1, which is "ignore" here. Or nothing but 1."""
     if (labels == 0).any():
-        return []
+        never = (labels == 1).any(axis=0) & (labels == -1).any(axis=0) & ~(labels == 0).any(axis=0)  # [C]
+        if not never.any():
+            return []
+        several = f"in {int(never.sum())} classes" if never.sum() > 1 else "in a class"
+        return [
+            f"{several} images are labelled 1 or -1 (ignore) and never 0 (absent): nothing can be ranked wrongly there "
+            "and AP is 100; absent is written as 0"
+        ]
     if not (labels == -1).any():
         return ["every image has every class, so that nothing can be ranked wrongly and every AP is 100"]
     return [

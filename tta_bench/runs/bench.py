@@ -6,11 +6,10 @@ Making a `Bench` is quick: torch is imported when a run needs it, which one that
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tta_bench.errors import BackboneChanged, UsageError
 from tta_bench.features.options import EncodingOptions
@@ -22,8 +21,7 @@ from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.roles import recipes_of
 from tta_bench.runs.spec import RunSpec
 from tta_bench.system import asked, config, paths
-from tta_bench.system.code import BUILT_IN, Origin, blamed, origin_of, origin_of_made, overridden
-from tta_bench.system.live import replaced
+from tta_bench.system.code import BUILT_IN, blamed, origin_of
 from tta_bench.system.progress import Quiet, Reporter, Terminal, patience
 from tta_bench.system.stamps import Opened, Read, content
 
@@ -86,6 +84,8 @@ class Bench:
     ) -> None:
         self.home = paths.home() if home is None else paths.absolute(home)
         self.runs = self.home / "runs" if results is None else paths.absolute(results)
+        if (self.runs / "run.json").is_file():
+            raise UsageError(f"--results {self.runs} is one run: name the folder that it is in, {self.runs.parent}")
         self.data_root = paths.data() if data_root is None else paths.absolute(data_root)
         roots = config.load().data if data is None else data
         self.data = {name: paths.absolute(root) for name, root in roots.items()}
@@ -132,21 +132,26 @@ class Bench:
     def loaded(self, name: str, precision: str, weights: Path | None, random_weights: bool) -> Backbone:
         """The same for who only looks."""
 
+        request = (name, precision, weights, self.unknown_weights(name, weights), random_weights)
+
         def load() -> Backbone:
             from tta_bench.interfaces import BackboneExtras
+            from tta_bench.runs.global_rngs import untouched
+            from tta_bench.runs.one_request import refuse_another
 
             cls = self.registry.backbone(name)
             if not random_weights:
-                return cls.load(self.device, weights, precision)
+                with untouched():
+                    loaded = cls.load(self.device, weights, precision)
+                refuse_another(name, loaded, (*request, self.device))
+                return loaded
             random = BackboneExtras.of(cls).random
             if random is None:
                 raise UsageError(f"backbone '{name}' can't be had with random weights")
             untrained: Backbone = random(self.device, precision)
             return untrained
 
-        return self._backbones.get(
-            (name, precision, weights, self.unknown_weights(name, weights), random_weights), load
-        )
+        return self._backbones.get(request, load)
 
     def unknown_weights(self, backbone: str, weights: Path | None) -> str:
         """Digest of a file of weights, if the fingerprint may not know it: a built-in's does."""
@@ -185,6 +190,11 @@ class Bench:
 
         return self._packs.get(file, lambda: Pack(file))
 
+    def files_behind(self, thing: Backbone | Dataset | Pack) -> Read | None:
+        """Those of something that was opened here, as they were then; None if that can't be told."""
+        shelves: tuple[Opened[Any], ...] = (self._backbones, self._datasets, self._packs)
+        return next((read for shelf in shelves if (read := shelf.read(thing)) is not None), None)
+
     def dataset_name(self, spec: RunSpec) -> str:
         """As it stands in tables; a pack says it itself."""
         if spec.pack is not None:
@@ -215,58 +225,10 @@ class Bench:
         return Offer.of(self.registry.method(method)) if plugin.distribution == BUILT_IN else self.fence.offer(plugin)
 
     def source(self, spec: RunSpec) -> Source:
-        """Where the run's features come from. Weights are looked for before data: they are more often missing."""
-        from tta_bench.features import looked_at
-        from tta_bench.features.labels import check_class_names
-        from tta_bench.features.source import ImageSource, PackSource
-        from tta_bench.interfaces import BackboneExtras
-        from tta_bench.prompts.sets import PromptSet
+        """Where the run's features come from."""
+        from tta_bench.runs.sourcing import source_of
 
-        if spec.pack is not None:
-            pack = self.pack(spec.pack)
-            return PackSource(pack, spec.prompt, self._packs.read(pack), replaced())
-        origins: dict[str, Origin] = {}
-        precision, weights = spec.precision, ""
-        if isinstance(spec.backbone, str):
-            backbone = self.loaded(spec.backbone, spec.precision, spec.weights, spec.random_weights)
-            backbone_name, origins["backbone"] = spec.backbone, self.registry.origin("backbones", spec.backbone)
-            weights = self.unknown_weights(spec.backbone, spec.weights)
-        else:
-            backbone, backbone_name = spec.backbone, spec.backbone.name
-            origins["backbone"] = origin_of_made(backbone)
-            precision = BackboneExtras.of(backbone).precision or "as loaded"
-        if isinstance(spec.dataset, str):
-            dataset = self.opened(spec.dataset)
-            dataset_name, origins["dataset"] = spec.dataset, self.registry.origin("datasets", spec.dataset)
-        else:
-            dataset, dataset_name = spec.dataset, spec.dataset.name
-            check_class_names(dataset)
-            origins["dataset"] = origin_of_made(dataset)
-        origins["backbone"] = looked_at.of_backbone(origins["backbone"], backbone)
-        origins["dataset"] = looked_at.of_dataset(origins["dataset"], dataset)
-        changed = overridden(backbone) if origins["backbone"].built_in else {}
-        if changed:  # its features are not what its fingerprint says
-            origins["backbone"] = origins["backbone"].with_more(list(changed.values()))
-        began, prompt_file = time.time_ns(), spec.prompt.partition(":")[2]
-        prompts = PromptSet.named(spec.prompt, dataset.class_names)
-        read = [self._datasets.read(dataset), self._backbones.read(backbone)]
-        read.append(Read.since(began, [Path(prompt_file)] if prompt_file else []))
-        return ImageSource(
-            dataset,
-            prompts.adapt(backbone),
-            prompts,
-            dataset_name,
-            backbone_name,
-            precision,
-            self.store,
-            self.encoding,
-            spec.seed,
-            self.reporter,
-            origins,
-            weights,
-            Read.all_of(read),
-            {**replaced(), **changed},
-        )
+        return source_of(self, spec)
 
     # ---------------------------------------------------------------------------------------------------- runs
 
@@ -335,7 +297,7 @@ class Bench:
         run = self.prepare(spec)
         folder = RunFolder(self.runs, run.run_id)
         record, _ = (None, "") if force or folder.untidy else folder.state()  # without a lock: it may be read-only
-        if record is not None and (unlike := self._second_look(run, record)):
+        if record is not None and (unlike := self._second_look(run, record)) is not None:
             run.notes += unlike
             record, force = None, True
         already = record is not None
@@ -345,8 +307,8 @@ class Bench:
             known.remember(self.home, spec, self.surroundings(spec), run.run_id, run.read_from)
         return self._found(record) if already else Outcome(record, already)
 
-    def _second_look(self, run: Run, record: RunRecord) -> list[str]:
-        """What to say if an instance does not give what its record says."""
+    def _second_look(self, run: Run, record: RunRecord) -> list[str] | None:
+        """What to say if an instance does not give what its record says; None if it does."""
         from tta_bench.runs.second_look import unlike_record
 
         return unlike_record(run, record, self.configure)
@@ -370,8 +332,8 @@ class Bench:
 
     def _found(self, record: RunRecord) -> Outcome:
         """What makes the numbers mean less than they seem to is said again when they are shown again."""
-        if record.folder is not None:
-            asked.note(record.folder)
+        if record.folder is not None and (unnoted := asked.note(record.folder)):
+            self.reporter.warn(f"{record.method}: {unnoted}")
         for note in record.notes:
             self.reporter.warn(f"{record.method}: {note}")
         by, now = record.provenance.get("versions", {}).get("ttabench", "unknown"), known.version()

@@ -71,7 +71,7 @@ def _cell(run: RunRecord) -> str:
     conventions = [run.protocol.parts.get(name) for name in CONVENTIONS]
     files = _mapping(run.config.parts.get("files"))
     changes = {name: value for name, value in run.changes.items() if name not in files}  # where a file lies
-    whose = {role: _author(str(label)) for role, label in _mapping(run.provenance.get("code")).items()}
+    whose = {role: records.author(str(label)) for role, label in _mapping(run.provenance.get("code")).items()}
     # Nobody's name is on a loose file: another state of it may be another person's.
     loose = run.config.parts.get("source") if str(whose.get("method")).endswith(".py") else None
     return canonical_json(
@@ -81,8 +81,3 @@ def _cell(run: RunRecord) -> str:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _author(label: str) -> str:
-    """A distribution without its version, or a loose file: two people may give one name to their methods."""
-    return label if label.endswith(".py") else label.partition(" ")[0]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from tta_bench.interfaces import Method, PromptTunable
+from tta_bench.interfaces import BackboneExtras, Method, PromptTunable
 from tta_bench.system.described import described
 from tta_bench.system.files import digest
 
@@ -94,20 +94,32 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
 class CountedPrompts:
     """A backbone's prompt tuning, counted. Like everything that a method is handed, it leads to no label."""
 
-    __slots__ = ("_inner", "backward_passes", "texts")
+    __slots__ = ("_inner", "_looked_at", "_own", "_too_long", "backward_passes", "cut", "texts")
 
-    def __init__(self, inner: PromptTunable) -> None:
+    def __init__(self, inner: PromptTunable, class_names: Sequence[str] = ()) -> None:
+        """`class_names` are the dataset's own, which are looked at with its prompts."""
         self._inner, self.texts, self.backward_passes = inner, 0, 0
+        self._too_long, self._own = BackboneExtras.of(inner).too_long, frozenset(class_names)
+        self._looked_at: set[tuple[int, str]] = set()
+        self.cut: list[str] = []  # names that are not read to their end behind so many words of context
 
     def init_context(self, words: str) -> Tensor:
         return self._inner.init_context(words)
 
     def encode_context(self, context: Tensor, class_names: Sequence[str]) -> Tensor:
         self.texts += len(class_names)
+        self._look_at(len(context), class_names)
         features = self._inner.encode_context(context, class_names)
         if features.requires_grad:
             features.register_hook(self._count_backward)  # type: ignore[no-untyped-call]
         return features
+
+    def _look_at(self, words: int, names: Sequence[str]) -> None:
+        new = {(words, name) for name in names if name not in self._own} - self._looked_at
+        self._looked_at |= new
+        if new and self._too_long is not None:
+            texts = {f"{'a ' * words}{name.replace('_', ' ')}.": f"<context> {name}." for _, name in sorted(new)}
+            self.cut += [texts[text] for text in self._too_long(list(texts))]
 
     def _count_backward(self, _: Tensor) -> None:
         self.backward_passes += 1

@@ -151,7 +151,8 @@ def add(run: Checked, runs: Path, shared: bool) -> Outcome:
         here, _ = folder.state()  # what is damaged is replaced
         if here is not None:
             _require_same(here, run.record)
-            return Outcome.ALREADY
+            if not run.record.files.keys() > here.files.keys():  # else what is here is the compact form
+                return Outcome.ALREADY
         folder.tidy()
         beside = folder.begin(replacing=True)
         for name, content in run.contents.items():

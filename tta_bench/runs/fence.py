@@ -12,12 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tta_bench.errors import PluginError, UsageError
 from tta_bench.plugins import Kind, Plugin
-from tta_bench.runs import known
+from tta_bench.runs import known, reading
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.guest_method import GuestMethod, GuestRecipe, ours, patience
 from tta_bench.runs.hyperparameters import Configured, Offer
@@ -80,7 +81,7 @@ class Fence:
         self.step_timeout = step_timeout
         self.patience = patience(step_timeout)
         self._hosts: dict[str, Channel] = {}
-        self._contents: dict[str, dict[str, str]] = {}  # host -> the files that it has loaded, with their digests
+        self._began: dict[str, Began] = {}
         self._former: list[Channel] = []  # hosts of code that was edited since: runs may be under way there
         self._alone: set[str] = set()  # plugins that no session can be forked for
 
@@ -122,13 +123,12 @@ class Fence:
             for role, recipe in about["recipes"].items()
         }
         method = GuestMethod(session, again, about, recipes, self.step_timeout)
-        return Configured(method, about["tag"], about["changes"], about["values"])
+        return Configured(method, about["tag"], about["changes"], about["values"], carried=about["carried"])
 
     def _leave_edited(self, plugin: Plugin) -> None:
-        """A host whose files are others by now makes no method any more."""
+        """A host whose files or surroundings are others by now makes no method any more."""
         key = _key(plugin)
-        known = self._contents.get(key, {})
-        if key in self._hosts and any(content_or_gone(Path(file)) != seen for file, seen in known.items()):
+        if key in self._hosts and not self._began[key].still_so():
             self._former.append(self._hosts.pop(key))
 
     def _session(self, plugin: Plugin) -> Session:
@@ -148,13 +148,32 @@ class Fence:
         )
 
     def _start_host(self, key: str, files: list[str], only: list[str], load: list[str]) -> list[Any]:
+        surroundings = _surroundings()
         channel, answer = _host(files, only, load, alone=False)
+        began = Began(surroundings, answer["contents"], answer["read"])
         if answer["forks"]:
-            self._hosts[key], self._contents[key] = channel, answer["contents"]
+            self._hosts[key], self._began[key] = channel, began
         else:
             self._alone.add(key)
         offers: list[Any] = answer["offers"]
         return offers
+
+
+@dataclass(frozen=True)
+class Began:
+    """What a host has begun with, so that its variables may hold it."""
+
+    surroundings: Mapping[str, Any]
+    code: Mapping[str, str]  # file -> digest
+    read: Mapping[str, str]  # files besides code, as `reading.present` has them
+
+    def still_so(self) -> bool:
+        same = all(content_or_gone(Path(file)) == seen for file, seen in self.code.items())
+        return same and self.surroundings == _surroundings() and self.read == reading.present(self.read)
+
+
+def _surroundings() -> dict[str, Any]:
+    return {"environment": dict(os.environ), "path": list(sys.path), "folder": str(Path.cwd())}
 
 
 def _key(plugin: Plugin) -> str:
@@ -169,9 +188,7 @@ def _host(files: list[str], only: list[str], load: list[str], alone: bool) -> tu
     try:
         channel = _fork(_root[0].control)
         channel.send(
-            environment=dict(os.environ),
-            path=sys.path,
-            folder=str(Path.cwd()),
+            **_surroundings(),
             files=files,
             only=only,
             load=load,

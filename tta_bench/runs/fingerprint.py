@@ -14,12 +14,11 @@ import os
 import signal
 import sys
 import threading
-import weakref
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Executor
 from contextvars import ContextVar
 from pathlib import Path, PurePath
-from types import FunctionType, GeneratorType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,10 @@ from tta_bench.interfaces import Method, TextEncoder
 from tta_bench.runs import global_rngs
 from tta_bench.system import loading
 from tta_bench.system.data import PLAIN, array_in_words
-from tta_bench.system.described import WRITTEN_BY_PYTHON, Above, Description, attributes_of, like_nothing_else, place_in
+from tta_bench.system.described import WRITTEN_BY_PYTHON, Above, Description
 from tta_bench.system.files import digest
 from tta_bench.system.memory import strides
+from tta_bench.system.objects import attributes_of, like_nothing_else, place_in
 from tta_bench.system.whose import MAIN, is_outside, own_packages, package_of
 
 RUNNERS = ("tta_bench.runs.", "tta_bench.features.")  # what a method is handed leads there, and it is not the method's
@@ -64,7 +64,7 @@ def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
 
 def own_modules() -> list[str]:
     """The modules of the plugin that this process is for: its own, its helpers, its distribution's."""
-    with_file = [name for name, module in list(sys.modules.items()) if getattr(module, "__file__", None)]
+    with_file = [name for name, module in sys.modules.copy().items() if getattr(module, "__file__", None)]
     return sorted(name for name in with_file if _is_plugins(name) and not _is_runners(name))
 
 
@@ -191,19 +191,9 @@ class _Look(Description):
                     self._order_counts = before
             case torch.Generator():  # its attribute is an address
                 return [kind, str(value.device), self.of(value.get_state(), above)]
-            case GeneratorType():
-                return [kind, self.generator(value, above)]
-            case threading.local():
-                return [kind, self.of(vars(value), above)]
-            case weakref.ref():
-                return [kind, self.of(value(), above)]
             case ContextVar():
                 return [kind, self.of(value.get(None), above)]
-            case PurePath():
-                return [kind, str(value)]
-            case io.BytesIO() | io.StringIO():
-                return [kind, repr(value.getvalue()), value.tell()]
-            case io.IOBase():
+            case io.IOBase() if not isinstance(value, io.BytesIO | io.StringIO):
                 return [kind, place_in(value)]
             case threading.Thread() | Executor():  # what it is about to do can't be seen
                 return like_nothing_else()

@@ -20,9 +20,13 @@ from pathlib import Path
 import filelock
 
 from tta_bench import records
+from tta_bench.errors import StoreError
 from tta_bench.records import RunRecord
+from tta_bench.system import asked, outcome
 from tta_bench.system.files import disk_errors
+from tta_bench.system.locks import lock_on
 
+WRITTEN = ("run.json", "checkpoint.pt", "log.txt", asked.FILE, outcome.FILE)
 AT_THE_WORKING_FOLDER, EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of renameat2(2)
 
 
@@ -32,7 +36,7 @@ class RunFolder:
     def __init__(self, runs: Path, run_id: str) -> None:
         self.final, self.beside = runs / run_id, runs / ".again" / run_id
         self._old = runs / ".again" / f"{run_id}.old"
-        self._lock = filelock.FileLock(runs / f".{run_id}.lock")
+        self._locked_by = runs / f".{run_id}.lock"
 
     @property
     def untidy(self) -> bool:
@@ -42,8 +46,12 @@ class RunFolder:
     def state(self) -> tuple[RunRecord | None, str]:
         """The record, if it is there and whole; otherwise what is wrong with it, if it is there at all. Writes
         nothing: results may be read-only."""
-        if not (self.final / "run.json").exists():
+        try:
+            (self.final / "run.json").stat()
+        except (FileNotFoundError, NotADirectoryError):
             return None, ""
+        except OSError as error:
+            raise StoreError(f"{self.final} can't be read: {error.strerror or error}") from error
         damage = records.damage(self.final)
         return (None, damage) if damage else (records.load(self.final), "")
 
@@ -52,15 +60,16 @@ class RunFolder:
         """The right to change it; given back by the system if the process dies."""
         with disk_errors(self.final):
             self.final.parent.mkdir(parents=True, exist_ok=True)
+            lock = lock_on(self._locked_by)
             try:
-                self._lock.acquire(timeout=0)
+                lock.acquire(timeout=0)
             except filelock.Timeout:
                 on_wait()
-                self._lock.acquire()
+                lock.acquire()
         try:
             yield
         finally:
-            self._lock.release()
+            lock.release()
 
     def begin(self, replacing: bool) -> Path:
         """The folder to run in, rid of all that a killed run left there except its checkpoint."""
@@ -70,6 +79,7 @@ class RunFolder:
                 self.tidy()
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / "run.json").exists():  # complete, and killed before or after the swap: which, can't be told
+                self._spare(folder)
                 _remove(folder)
                 folder.mkdir()
             for leftover in folder.iterdir():
@@ -86,7 +96,8 @@ class RunFolder:
                 _remove(self._old)
 
     def publish(self) -> None:
-        """The run beside takes the place of the other: a reader finds the one or the other at any moment."""
+        """The run beside takes the place of the other: a reader finds the one or the other at any moment. What somebody
+        has put beside the other, say notes, stays."""
         with disk_errors(self.final):
             if not self.final.exists():
                 self.beside.rename(self.final)
@@ -98,9 +109,22 @@ class RunFolder:
     def tidy(self) -> None:
         """Away with what is beside."""
         for folder in (self.beside, self._old):
+            self._spare(folder)
             _remove(folder)
         with suppress(OSError):
             self.beside.parent.rmdir()  # the last one puts out the light
+
+    def _spare(self, folder: Path) -> None:
+        """What somebody has put into a run that was replaced belongs to the one in its place."""
+        if folder == self.final or not (folder / "run.json").exists() or not self.final.is_dir():
+            return
+        for file in folder.iterdir():
+            if not _is_of_a_run(file) and not (self.final / file.name).exists():
+                shutil.move(file, self.final / file.name)  # perhaps to another disk
+
+
+def _is_of_a_run(file: Path) -> bool:
+    return file.name in WRITTEN or file.suffix == ".safetensors" or file.name.startswith(".")
 
 
 def _remove(path: Path) -> None:

@@ -58,6 +58,18 @@ def restore(state: dict[str, Any]) -> None:
 
 
 @contextmanager
+def untouched() -> Iterator[None]:
+    """For what draws from them and decides nothing, such as weights that are filled in afterwards: nobody who draws, in
+    this thread or another one, is to notice."""
+    with _ONE_AT_A_TIME:
+        before = state()
+        try:
+            yield
+        finally:
+            restore(before)
+
+
+@contextmanager
 def seeded(rng: Tensor) -> Iterator[None]:
     """For a run in a process that is somebody's own: afterwards they go on as if it had not been, OpenCV's aside."""
     with _ONE_AT_A_TIME:  # two threads would draw each other's

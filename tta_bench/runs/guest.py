@@ -33,11 +33,12 @@ from tta_bench.errors import BadData, DataMissing, PluginError, TTABenchError, U
 from tta_bench.interfaces import Method, Observation, Preprocess, Task, TextEncoder
 from tta_bench.plugins import KINDS, Registry
 from tta_bench.records import as_plain
-from tta_bench.runs import global_rngs, hyperparameters, known, state
+from tta_bench.runs import global_rngs, hyperparameters, known, reading, state
 from tta_bench.runs.answers import reported, unusable_results, unusable_scores
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.cost import FlopCounter, weigh
 from tta_bench.runs.fingerprint import fingerprint, own_modules
+from tta_bench.runs.reading import Reading
 from tta_bench.runs.remote_prompts import RemotePrompts
 from tta_bench.runs.state import Started, can_be_loaded
 from tta_bench.runs.watched import Watch
@@ -117,6 +118,7 @@ def _host(channel: Channel) -> None:
     mine = [(p.kind, p.name) for kind in KINDS for p in registry.plugins(kind) if p.origin in request["files"]]
     alone = request["alone"]
     loaded = {"offers": mine, "contents": loading.contents(), "code": known.code_digest()}
+    loaded["read"] = reading.present(watch.reached([]).unknown)
     channel.send(**loaded, forks=not alone and _threads() == 1)
     if alone:
         Session(channel, registry, printed, watch, before).serve()
@@ -168,7 +170,9 @@ class Session:
         self._task: Task
         self._number: int | None = None  # of the request that is being answered
         self._turn = threading.RLock()  # a question and its answer are one: the plugin may have threads
-        self._before = before
+        watch.belong_here()
+        self._before, self._reading = before, Reading(watch, before)
+        self._imported_before: list[str] = []  # by the process from whose checkpoint it goes on
         self._proven = False  # that the state comes back from a checkpoint
         self._log = os.devnull
 
@@ -215,8 +219,9 @@ class Session:
             "tag": built.tag,
             "changes": built.changes,
             "values": as_plain(built.values),
-            "digests": dict(method.digests()),
-            "recipes": {role: _described(recipe) for role, recipe in method.recipes.items()},
+            "carried": built.carried,
+            **self.digests(),
+            "recipes": {role: self._described(recipe) for role, recipe in method.recipes.items()},
             "preset_recipes": {key: dict(roles) for key, roles in method.preset_recipes.items()},
             "status": str(method.status),
             "setting": str(method.setting),
@@ -225,6 +230,9 @@ class Session:
             "second_backbone": method.second_backbone(),
             "origin": dataclasses.asdict(origin),
         }
+
+    def digests(self) -> dict[str, Any]:
+        return {"digests": dict(self._method.digests())}
 
     def validate(self) -> dict[str, Any]:
         self._method.validate()
@@ -268,12 +276,17 @@ class Session:
         scores = self._method.finish(outputs)
         if fault := unusable_results(scores, outputs):
             return _complaint(fault)
-        return {"scores": scores, "unknown_code": loading.unhashed(self._before)}
+        return {"scores": scores, "unknown_code": self._unknown_code()}
+
+    def _unknown_code(self) -> list[str]:
+        return sorted({*self._imported_before, *loading.unhashed(self._before)})
 
     def reached(self) -> dict[str, Any]:
         """What the plugin's code reached for in this process so far, its log and the files it declares left out."""
-        declared = [str(getattr(self._method, field)) for field in self._method.digests()]
-        return self._watch.reached([*declared, self._log])._asdict()
+        return self._watch.reached(self._declared())._asdict()
+
+    def _declared(self) -> list[str]:
+        return [*(str(getattr(self._method, field)) for field in self._method.digests()), self._log]
 
     def weigh(self) -> dict[str, Any]:
         return weigh(self._method)._asdict()
@@ -281,6 +294,7 @@ class Session:
     def save(self) -> dict[str, Any]:
         buffer = io.BytesIO()
         kept = {"rng": self._task.rng.get_state(), "global_rngs": global_rngs.state()}
+        kept |= {"reached": self._watch.told(), "unknown_code": self._unknown_code()}
         torch.save({"state": self._started.save(self._method), **kept}, buffer)
         self._proven = self._proven or can_be_loaded(buffer)
         return {"state": torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)}
@@ -290,6 +304,8 @@ class Session:
         state.load(self._method, content["state"])
         self._task.rng.set_state(content["rng"])
         global_rngs.restore(content["global_rngs"])
+        self._watch.recall(content["reached"])
+        self._imported_before = content["unknown_code"]
         return {}
 
     def fingerprint(self) -> dict[str, Any]:
@@ -298,7 +314,17 @@ class Session:
     def render(self, role: str, pixels: Tensor, image_id: str, seed: int, preprocess: Any) -> dict[str, Any]:
         """Views of a recipe of the plugin's own. The session that renders is never the one that adapts."""
         image = Image.fromarray(pixels.numpy().astype(np.uint8))
-        return {"views": self._method.recipes[role].render(image, image_id, seed, Preprocess(**preprocess))}
+        views = self._method.recipes[role].render(image, image_id, seed, Preprocess(**preprocess))
+        if more := self._reading.more(self._declared()):
+            return _complaint(reading.refusal(more))
+        return {"views": views}
+
+    def _described(self, recipe: Any) -> dict[str, Any]:
+        origin, text = origin_of(recipe), told(recipe)
+        if not origin.built_in:
+            text = reading.kept_with(text, self._reading.contents(self._declared()), self._method.digests())
+        seen = {"name": recipe.name, "count": recipe.count, "seeded": recipe.seeded, "text": text}
+        return seen | {"origin": dataclasses.asdict(origin)}
 
     def _begin_log(self, log: Path) -> None:
         self._log = str(log)
@@ -331,11 +357,6 @@ class Session:
     def _pixels(self, index: int, role: str) -> Tensor:
         pixels: Tensor = self._ask("pixels", index=index, role=role)["pixels"]
         return pixels.to(self._task.device)
-
-
-def _described(recipe: Any) -> dict[str, Any]:
-    seen = {"name": recipe.name, "count": recipe.count, "seeded": recipe.seeded, "text": told(recipe)}
-    return seen | {"origin": dataclasses.asdict(origin_of(recipe))}
 
 
 if __name__ == "__main__":

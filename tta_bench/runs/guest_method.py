@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,11 @@ class GuestMethod(Method):
 
     def digests(self) -> Mapping[str, str]:
         digests: Mapping[str, str] = self._about["digests"]
+        return digests
+
+    def digests_now(self) -> Mapping[str, str]:
+        """Of the files as they are by now."""
+        digests: Mapping[str, str] = self._session.call("digests", timeout=self._patience)["digests"]
         return digests
 
     def log_to(self, folder: Path) -> None:
@@ -178,6 +183,10 @@ class GuestRecipe:
 
     def __repr__(self) -> str:
         return self.text  # so that the store's key is the same as for the recipe itself
+
+    def anew(self) -> GuestRecipe:
+        """The same in a process that has drawn nothing."""
+        return replace(self, origin=asdict(self.origin), _sessions={})
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
         if os.getpid() not in self._sessions:

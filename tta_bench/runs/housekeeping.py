@@ -51,13 +51,15 @@ def kept_runs(runs: Path) -> list[Kept]:
         raise StoreError(f"{visible(runs)} can't be read: {error.strerror or error}") from error
     found = []
     for folder in folders:
-        if (folder / "run.json").exists():
-            try:
+        try:
+            if (folder / "run.json").exists():
                 found.append(Kept(folder, records.load(folder, named=True)))
-            except (BadData, UsageError) as error:
-                found.append(Kept(folder, None, str(error)))
-        elif any((folder / name).exists() for name in OF_AN_UNFINISHED_RUN):
-            found.append(Kept(folder, None, UNFINISHED))
+            elif any((folder / name).exists() for name in OF_AN_UNFINISHED_RUN):
+                found.append(Kept(folder, None, UNFINISHED))
+        except (BadData, UsageError) as error:
+            found.append(Kept(folder, None, str(error)))
+        except OSError as error:
+            found.append(Kept(folder, None, f"{visible(folder)} can't be read: {error.strerror or error}"))
     return sorted(found, key=_place)
 
 

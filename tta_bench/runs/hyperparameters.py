@@ -5,31 +5,21 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-import math
-import re
-import types
 import typing
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import yaml
-
 from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.interfaces import Method
+from tta_bench.runs.values import fitted
+from tta_bench.system.data import PLAIN
 from tta_bench.system.described import described
 from tta_bench.system.fields import types_of, unused_default
 from tta_bench.system.files import digest
-from tta_bench.system.text import visible
 
-PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+")
-ODD_NUMBER = re.compile(r"(?<![\w.+-])[+-]?0[0-9]|[0-9]:[0-9]")  # to YAML 010 is 8, and 1:30 is 90, in lists as well
-SHOWN = 100  # characters of a value that is refused
 Tag = Literal["paper", "default", "tuned"]
-# Types of several values, and what a list becomes for them.
-SEVERAL: dict[Any, Any] = {list: list, tuple: tuple, set: set, frozenset: frozenset, Sequence: tuple, Collection: tuple}
-ANYTHING = (Any, Any)  # what a list or a dict holds whose type does not say it
 
 
 class Configured(typing.NamedTuple):
@@ -40,6 +30,7 @@ class Configured(typing.NamedTuple):
     changes: dict[str, str]  # what differs from the defaults, or from the preset that was named
     values: dict[str, Any]  # all hyper-parameters, as plain data
     uncopied: str = ""  # why an instance runs itself and not a copy of it
+    carried: str | None = None  # digest of what it holds, or an instance that was given, besides plain values
 
 
 class Offer(typing.NamedTuple):
@@ -70,8 +61,7 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
     for key, given in settings.items():
         if key not in fields:
             raise UnknownName(f"hyper-parameter of {cls.name}", key, fields, f"It has: {', '.join(fields) or 'none'}.")
-        where = f"{cls.name}.{key}"
-        values[key] = _coerce(given, hints[key], where) if isinstance(given, str) else _typed(given, hints[key], where)
+        values[key] = fitted(given, hints[key], f"{cls.name}.{key}")
     method = cls(**values)
     changes = {  # as they were read, 010 is 8 in YAML, and then kept: a method may know better
         key: _shown(kept) for key in settings if not _equal(kept := _kept(method, key, values[key]), before[key])
@@ -81,7 +71,9 @@ def build(cls: type[Method], settings: Mapping[str, Any], preset: str | None = N
     tag: Tag = "tuned" if changes else "default" if preset is None else "paper"
     known = {f.name for f in dataclasses.fields(cls)}
     passed_on = {name: value for name, value in values.items() if name not in known}  # by a preset, to `__init__`
-    return Configured(method, tag, changes, passed_on | values_of(method))
+    unusual = {f.name: kept for f in dataclasses.fields(cls) if _unusual(kept := getattr(method, f.name), f)}
+    carried = digest(described(unusual)) if unusual else None
+    return Configured(method, tag, changes, passed_on | values_of(method), carried=carried)
 
 
 def _kept(method: Method, key: str, given: Any) -> Any:
@@ -98,14 +90,15 @@ def of_instance(method: Method) -> Configured:
     with flat_enough(method):
         changes = {f.name: _shown(value) for f, value in values.items() if not _equal(value, _default(f))}
         changes |= _given_to_its_init(method)
+        carried = attributes_digest(method)
     uncopied = ""
     try:
         own = copy.deepcopy(method)  # with what it holds: a layer that it trains is state, too
-        if _is_another(own, method):
+        if attributes_digest(own) != carried == attributes_digest(method):  # else nothing is known of what it holds
             own, uncopied = copy.copy(method), "a copy would lose a hook or an attribute"
     except Exception as error:  # what can't be copied is shared
         own, uncopied = copy.copy(method), f"{type(error).__name__}: {error}"
-    return Configured(own, "tuned" if changes else "default", changes, values_of(method), uncopied)
+    return Configured(own, "tuned" if changes else "default", changes, values_of(method), uncopied, carried)
 
 
 def _given_to_its_init(method: Method) -> dict[str, str]:
@@ -150,19 +143,13 @@ def settings_for(name: str, fields: Collection[str], settings: Mapping[str, Any]
 def attributes_of(method: Method) -> dict[str, Any]:
     """What an instance carries and the record's plain values do not tell: attributes besides its fields, e.g. set by
     an `__init__` of its own, fields that hold objects, whose code counts, and lists that are several fields at once."""
-    fields = {f.name for f in dataclasses.fields(method)}
+    fields = {f.name: f for f in dataclasses.fields(method)}
     lists = Counter(id(value) for value in vars(method).values() if type(value) is list)
     return {
         name: value
         for name, value in sorted(vars(method).items())
-        if name not in fields or not _plain(value) or lists[id(value)] > 1
+        if name not in fields or not _plain(value) or lists[id(value)] > 1 or _unusual(value, fields[name])
     }
-
-
-def _is_another(own: Method, method: Method) -> bool:
-    """Whether a copy is seen not to be what was copied; of what can't be looked into nothing is known."""
-    before = attributes_digest(method)
-    return before != attributes_digest(own) and before == attributes_digest(method)
 
 
 def attributes_digest(method: Method) -> str | None:
@@ -176,6 +163,22 @@ def _plain(value: object) -> bool:
     if type(value) in (list, tuple):
         return all(map(_plain, value))  # type: ignore[call-overload]
     return value is None or type(value) in (bool, int, float, str)
+
+
+def _unusual(value: object, field: dataclasses.Field[Any]) -> bool:
+    """Whether there are other tuples or lists than the default has, or the type says, or members of an enumeration: the
+    record's plain values know no difference."""
+    usual = _kinds(_default(field)) or {tuple if "tuple" in str(field.type).lower() else list}
+    return not _kinds(value) <= usual
+
+
+def _kinds(value: object) -> set[type]:
+    """Lists and tuples that a value is made of, and its numbers and texts that are more than that."""
+    if isinstance(value, Mapping):
+        return set().union(*map(_kinds, value.values()))
+    if isinstance(value, list | tuple):
+        return {type(value)}.union(*map(_kinds, value))
+    return {type(value)} if isinstance(value, int | float | str) and type(value) not in PLAIN else set()
 
 
 def values_of(method: Method) -> dict[str, Any]:
@@ -197,112 +200,3 @@ def _equal(a: Any, b: Any) -> bool:
         return bool(a == b)
     except (ValueError, RuntimeError):  # arrays and tensors have no single truth
         return False
-
-
-def _coerce(text: str, hint: Any, where: str) -> Any:
-    try:
-        odd = ODD_NUMBER.search(text) or (":" in text and not text.startswith("{"))
-        value = int(text) if PLAIN_NUMBER.fullmatch(text) else text if odd else yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # a date or a number that can't be, too many brackets
-        value = text
-    if isinstance(value, str):  # YAML reads 1e-3 as text
-        try:
-            value = float(value)
-        except ValueError:
-            value = text
-    return _fit(value, text, hint, where)
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
-        return False
-
-
-def _typed(value: Any, hint: Any, where: str) -> Any:
-    """A Python value: a list may stand for a tuple, a whole number for a float, numpy's and torch's numbers for
-    Python's; objects are for fields of another type."""
-    plain: Any = _number(value)
-    if hint is Any:
-        return plain
-    if isinstance(value, list | tuple | set | frozenset):
-        plain = [_number(part) for part in value]
-    elif isinstance(value, Mapping):
-        plain = {key: _number(part) for key, part in value.items()}
-    parts = list(plain.values()) if isinstance(plain, dict) else plain if isinstance(plain, list) else [plain]
-    if _takes_plain(hint) or all(isinstance(part, bool | int | float | str) for part in parts):
-        kept = set(plain) if isinstance(value, set | frozenset) else plain
-        return _fit(kept, str(tuple(parts) if isinstance(value, tuple) else kept), hint, where)
-    return value
-
-
-def _number(value: Any) -> Any:
-    """Python's own number for one of numpy or torch: a record and a table show it as it is."""
-    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
-
-
-def _takes_plain(hint: Any) -> bool:
-    """Whether a field holds numbers and texts and nothing else, so that an object in it can only be a mistake."""
-    if typing.get_origin(hint) is Literal:
-        return True
-    arguments = [argument for argument in typing.get_args(hint) if argument is not Ellipsis]
-    return all(map(_takes_plain, arguments)) if arguments else hint in (bool, int, float, str, types.NoneType)
-
-
-def _fit(value: Any, text: str, hint: Any, where: str) -> Any:
-    """`value` as the field's type wants it, or an error that says what is wanted."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        options = {str(option): option for option in arguments}
-        if text not in options:
-            raise _refusal(where, text, f"choose one of {', '.join(options)}")
-        return options[text]
-    if origin in (typing.Union, types.UnionType):
-        # What the value is already comes first, and a text last: it may be anything.
-        for option in sorted(arguments, key=lambda option: (type(value) is not option, option is str)):
-            try:
-                return _fit(value, text, option, where)
-            except UsageError:
-                continue
-    if hint is Any:
-        return value
-    if origin is tuple and isinstance(value, list) and arguments[1:] != (Ellipsis,):
-        if len(arguments) == len(value):
-            return tuple(_fit(v, str(v), kind, where) for v, kind in zip(value, arguments, strict=True))
-    elif kind := SEVERAL.get(origin or hint):
-        if isinstance(value, list) or (isinstance(value, set) and kind in (set, frozenset)):
-            return kind(_fit(v, str(v), (arguments or ANYTHING)[0], where) for v in value)
-    elif (origin or hint) in (dict, Mapping) and isinstance(value, dict):
-        of_key, of_value = arguments or ANYTHING
-        return {_fit(k, str(k), of_key, where): _fit(v, str(v), of_value, where) for k, v in value.items()}
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
-        return float(value)
-    if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if hint is bool and isinstance(value, bool):
-        return value
-    if hint is str:
-        return text
-    if hint is type(None) and value is None:
-        return None
-    raise _refusal(where, text, f"{_in_words(hint)} is wanted")
-
-
-def _refusal(where: str, text: str, what: str) -> UsageError:
-    """One line, however wild the value."""
-    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-    return UsageError(f"{where}={visible(shown)}: {what}")
-
-
-def _in_words(hint: Any) -> str:
-    """What a field's type allows, as in "fp32, fp16 or a finite number"."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return ", ".join(map(str, arguments))
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(_in_words, arguments))
-    known = {float: "a finite number", types.NoneType: "null"}
-    kind, name = origin or hint, getattr(hint, "__name__", str(hint))
-    shape = "[a, b]" if kind in SEVERAL else "{a: b}" if kind in (dict, Mapping) else name
-    return known.get(hint) or f"a value of type {shape}"

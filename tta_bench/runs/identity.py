@@ -6,6 +6,7 @@ Tables group by them, and a run is skipped as done only if all three are known: 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,6 +79,8 @@ def _config(run: Run) -> Identity:
     }
     if files:
         parts["files"] = files
+        if not run.origin.built_in:  # it may go by the name
+            parts["file_names"] = {field: Path(str(run.configured.values.get(field, ""))).name for field in files}
     if run.reward is not None:
         parts["second_backbone"] = {
             "name": run.reward.backbone_name,
@@ -92,7 +95,9 @@ def _config(run: Run) -> Identity:
         parts["replaced"] = digest(described(run.replaced, [OURS]))
     if run.spec.protocol_preset is not None:  # so that a record says whose protocol it was meant to be
         parts["protocol_preset"] = run.spec.protocol_preset
-    if not isinstance(run.spec.method, str) and (carried := hyperparameters.attributes_digest(run.spec.method)):
+    named = isinstance(run.spec.method, str)
+    # Of the copy that runs, which has had its `validate`: it may have read a file there.
+    if carried := run.configured.carried if named else hyperparameters.attributes_digest(run.method):
         parts["attributes"] = carried
     if sys.flags.optimize:  # an `assert` may have called what a number depends on
         parts["optimize"] = sys.flags.optimize

@@ -42,6 +42,7 @@ def plain_torch() -> Iterator[None]:
 def _switched() -> Iterator[None]:
     """What all threads of a process have in common; the rest is each one's own."""
     before, products = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    threads = torch.get_num_threads()
     mkldnn: Any = torch.backends.mkldnn  # its own context manager says something about TF32 each time
     kernels, mkldnn.enabled = mkldnn.enabled, True
     torch.set_default_dtype(torch.float32)
@@ -49,6 +50,7 @@ def _switched() -> Iterator[None]:
     try:
         yield
     finally:
+        torch.set_num_threads(threads)
         torch.set_default_dtype(before)
         torch.set_float32_matmul_precision(products)
         mkldnn.enabled = kernels

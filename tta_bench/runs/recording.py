@@ -16,6 +16,7 @@ from tta_bench.records import RunRecord
 from tta_bench.runs import cost, known, suspicions
 from tta_bench.runs.replay import Adaptation, adapting_threads, columns, finished
 from tta_bench.system import provenance
+from tta_bench.system.code import told
 
 if TYPE_CHECKING:
     from tta_bench.runs.run import Run
@@ -92,7 +93,7 @@ def _changes(run: Run) -> dict[str, str]:
     """What is other than the method's defaults, as rows are named by it."""
     spec, usual, fields = run.spec, run.method.recipes, run.configured.values
     presets = {"protocol_preset": spec.protocol_preset, "preset": spec.preset}
-    other = {role: run.recipes[role].name for role in spec.recipes if run.recipes[role] != usual[role]}
+    other = {role: run.recipes[role].name for role in spec.recipes if told(run.recipes[role]) != told(usual[role])}
     return {
         **{name: preset for name, preset in presets.items() if preset},
         **run.configured.changes,
@@ -103,7 +104,8 @@ def _changes(run: Run) -> dict[str, str]:
 def _process(run: Run) -> str:
     """Where the method ran. Python hides nothing within a process; in its own one there is nothing to find."""
     if run.in_callers_process:
-        return "the caller's: an instance, not fenced off"
+        what = "parts of ours were replaced" if run.origin.built_in else "an instance"
+        return f"{records.CALLERS}: {what}, not fenced off"
     return "the runner's" if run.origin.built_in else "its own, without labels and later images"
 
 

@@ -25,6 +25,7 @@ from tta_bench.runs.answers import reported, unusable_results, unusable_scores
 from tta_bench.runs.cost import FlopCounter, weigh
 from tta_bench.runs.proof import Earlier
 from tta_bench.runs.state import Started
+from tta_bench.runs.watched import Seen
 from tta_bench.system.code import in_words, own_line
 from tta_bench.system.files import write_atomically
 from tta_bench.system.progress import Reporter
@@ -41,6 +42,7 @@ class Adaptation:
     diagnostics: dict[str, list[float]] = field(default_factory=dict)
     position: int = 0
     seconds: float = 0.0  # spent in `step`, over all resumptions
+    slowest: float = field(default=0.0, kw_only=True)  # of the steps in this process
     first_state: str = ""  # digest of the method's state after the first image
     step_flops: int = 0  # of the last step
     resumed_at: int = 0  # images that an earlier process had done
@@ -93,6 +95,7 @@ class Checkpoints:
     seconds: float  # from one to the next
     writer: str
     proven: bool
+    watch: Seen | None = field(default=None, init=False)  # of what a method in the caller's process reaches for
     _earlier: Earlier | None = field(default=None, init=False)
     at_start: proof.Looks = field(default_factory=dict, init=False)
     _saved: float = field(default_factory=time.monotonic, init=False)
@@ -116,7 +119,8 @@ class Checkpoints:
 
     def _write(self, progress: Adaptation, **state_then: Any) -> None:
         buffer = io.BytesIO()
-        torch.save(progress.content() | state_then, buffer)
+        reached = {} if self.watch is None else {"reached": self.watch.told()}
+        torch.save(progress.content() | state_then | reached, buffer)
         self._loadable = self._loadable or state.can_be_loaded(buffer)
         write_atomically(self.file, sealed(buffer.getvalue(), self.writer))
         self._saved = time.monotonic()
@@ -146,7 +150,8 @@ def adapt(
             began = time.perf_counter()
             with counter or nullcontext():
                 scores = _step(method, x, stream.ids[x.index], len(task.class_names))
-            progress.seconds += time.perf_counter() - began
+            took = time.perf_counter() - began
+            progress.seconds, progress.slowest = progress.seconds + took, max(progress.slowest, took)
             progress.record(scores, reported(method), len(stream))
             if progress.position == 1:
                 progress.first_state = weigh(method).digest
@@ -221,6 +226,8 @@ def _resume(
     """Starts the method and gives it the checkpoint's state. Raises anything if that is not what it was."""
     _start(method, task)
     progress = Adaptation.resumed(content, len(stream), Started(method))
+    if checkpoints.watch is not None:
+        checkpoints.watch.recall(content["reached"])
     if "earlier" not in content:
         state.load(method, content["state"])
         task.rng.set_state(content["rng"])

@@ -38,9 +38,9 @@ from tta_bench.runs.identity import identities_of
 from tta_bench.runs.replay import Checkpoints, adapt, adapting_threads, finished
 from tta_bench.runs.roles import REWARDED
 from tta_bench.runs.spec import RunSpec
-from tta_bench.runs.watched_instances import InstanceWatch
+from tta_bench.runs.watched_instances import InstanceWatch, WatchedRecipe
 from tta_bench.system import provenance
-from tta_bench.system.code import Origin, overridden
+from tta_bench.system.code import Origin, origin_of, overridden
 from tta_bench.system.described import forget_caches
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter, Silent
@@ -102,8 +102,11 @@ class Run:
         if isinstance(self.method, GuestMethod):
             self.method.log_to(folder)
         before = self._probe()
-        checkpoints = Checkpoints(checkpoint, checkpoint_seconds, self._writer(), proven=not self.origin.built_in)
+        # What somebody's own code keeps inside of ours is in no state of ours, and nothing there proves it.
+        seconds = math.inf if self.replaced else checkpoint_seconds
+        checkpoints = Checkpoints(checkpoint, seconds, self._writer(), proven=not self.origin.built_in)
         with self._in_hand(task) if self.in_callers_process else nullcontext():
+            checkpoints.watch = self.watch if self.in_callers_process else None
             shown = self._shown(observe, task)
             adaptation = adapt(self.method, task, self.stream, shown, checkpoints, reporter, self.spec.ties)
             weight = cost.weigh(self.method)
@@ -145,8 +148,10 @@ class Run:
 
     @property
     def in_callers_process(self) -> bool:
-        """Whether the method is an instance of somebody's own class; guests have their own process."""
-        return not self.origin.built_in and not isinstance(self.method, GuestMethod)
+        """Whether somebody's own code adapts in this process: an instance's class, or what stands for a part of ours.
+        Guests have their own."""
+        ours = self.origin.built_in and not self.replaced
+        return not ours and not isinstance(self.method, GuestMethod)
 
     @property
     def read_from(self) -> Read | None:
@@ -157,8 +162,10 @@ class Run:
         """What was read before a change and after it belongs to no identity. (An image that has changed is refused by
         its dataset; labels and weights are read once.)"""
         changed = [str(self.spec.pack)] if self.spec.pack and self.read_from and self.read_from.changed() else []
-        before, now = self.identities["config"].parts.get("files", {}), dict(self.method.digests())
-        changed += [f"{field}={getattr(self.method, field, '')}" for field in now if now[field] != before.get(field)]
+        before, method = self.identities["config"].parts.get("files", {}), self.method
+        now = method.digests_now() if isinstance(method, GuestMethod) else method.digests()
+        values = self.configured.values
+        changed += [f"{field}={values.get(field, '')}" for field in now if now[field] != before.get(field)]
         if changed:
             checkpoint.unlink(missing_ok=True)
             raise BadData(f"{', '.join(changed)} was changed while the run read it: nothing is recorded; run it again")
@@ -172,6 +179,11 @@ class Run:
             outputs = adapt(self.method, task, self.stream, shown, never, Silent(), self.spec.ties).outputs
         assert outputs is not None  # the stream is not empty
         return outputs
+
+    def finished(self, outputs: Tensor) -> Tensor:
+        """What its `finish` makes of outputs [N, B, C] after these steps: [N, C]."""
+        with self._in_hand(self._task()), torch.no_grad():
+            return finished(self.method, outputs).detach().float().cpu()
 
     def begin(self, reporter: Reporter) -> Iterator[Observation]:
         """Encodes what is missing and starts the method: what it is then to step through, for who looks on."""
@@ -211,6 +223,8 @@ class Run:
 
         def stored(source: Source, recipe: ViewRecipe) -> StoredViews:
             began = time.perf_counter()
+            if self.in_callers_process and not origin_of(recipe).built_in:
+                recipe = WatchedRecipe(recipe, self.method)
             views, forwards = source.views(recipe, self.stream.indices)
             if forwards:  # otherwise it has looked into the store, or waited for another process
                 self.encoding_seconds += time.perf_counter() - began
@@ -244,7 +258,7 @@ class Run:
             scale=backbone.logit_scale,
             bias=backbone.logit_bias,
             encode_texts=TextEncoder(backbone.encode_texts, device, BackboneExtras.of(backbone).too_long),
-            prompts=None if tunable is None else cost.CountedPrompts(tunable),
+            prompts=None if tunable is None else cost.CountedPrompts(tunable, self.source.dataset.class_names),
             rng=torch.Generator(device).manual_seed(int(digest(f"method/{self.spec.seed}")[:15], 16)),
             device=device,
             reward_text=reward_text,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+from tta_bench.features import packed_views
 from tta_bench.features.source import PackSource, Source
 from tta_bench.interfaces import BackboneExtras, DatasetExtras, Method, Task, TextEncoder
 from tta_bench.runs import alarms
+from tta_bench.runs.cost import CountedPrompts
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import attributes_digest
 from tta_bench.runs.presets import ProtocolPreset
@@ -35,6 +37,8 @@ def forewarnings(run: Run) -> list[str]:
     known_to = BackboneExtras.of(run.source.backbone).made_for
     return [
         *_one_draw(run),
+        *_packed_views(run),
+        *_weights_of_the_reward(run),
         *alarms.strangers(run.source.backbone_name, known_to, run.source.dataset_name),
         *alarms.nothing_absent(run.stream.labels),
         *alarms.one_class(run.stream.labels.shape[1]),
@@ -46,11 +50,25 @@ def _sources(run: Run) -> list[Source]:
     return [run.source] + ([] if run.reward is None else [run.reward])
 
 
+def _weights_of_the_reward(run: Run) -> list[str]:
+    if run.reward is None or run.spec.weights is None or run.reward.backbone_name != run.source.backbone_name:
+        return []
+    return alarms.other_weights(run.reward.backbone_name)
+
+
 def _one_draw(run: Run) -> list[str]:
     if not isinstance(run.source, PackSource):
         return []
     seeded = [recipe.name for recipe in run.recipes.values() if recipe.seeded]
     return alarms.one_draw(run.spec.seed, run.source.pack.provenance.get("seed"), seeded)
+
+
+def _packed_views(run: Run) -> list[str]:
+    if not isinstance(run.source, PackSource):
+        return []
+    pack = run.source.pack
+    used = [source for recipe in run.recipes.values() if (source := pack.source_of(recipe)) is not None]
+    return [*packed_views.oddities(pack, used), *packed_views.copies(pack, [run.source.prompts.name])]
 
 
 def unlike_preset(run: Run) -> list[str]:
@@ -72,6 +90,7 @@ def after_the_stream(run: Run, task: Task, adaptation: Adaptation, weight: Weigh
         *alarms.logarithmic_scale(task.scale),
         *_changed_class(run),
         *alarms.uncopied(run.method.name, run.configured.uncopied),
+        *alarms.one_slow_step(adaptation.slowest, adaptation.seconds, len(run.stream)),
         *alarms.unchanged_state(adaptation.first_state, weight.digest, len(run.stream), episodic),
     ]
 
@@ -86,10 +105,13 @@ def _cut_prompts(run: Run) -> list[str]:
 
 def _cut_texts(run: Run, task: Task) -> list[str]:
     """Of those that the method has encoded itself."""
-    encoder = task.encode_texts
-    if not isinstance(encoder, TextEncoder):
-        return []
-    return alarms.cut_prompts(encoder.cut, encoder.count, run.source.backbone_name, "text")
+    encoder, prompts, backbone = task.encode_texts, task.prompts, run.source.backbone_name
+    notes: list[str] = []
+    if isinstance(encoder, TextEncoder):
+        notes += alarms.cut_prompts(encoder.cut, encoder.count, backbone, "text")
+    if isinstance(prompts, CountedPrompts):
+        notes += alarms.cut_prompts(prompts.cut, prompts.texts, backbone, "tuned prompt")
+    return notes
 
 
 def _changed_class(run: Run) -> list[str]:
@@ -109,9 +131,8 @@ def _changed_class(run: Run) -> list[str]:
 def _is_touched(run: Run, given: Method) -> bool:
     """Whether an instance no longer holds what it held when the run began. One that can't be copied has run itself, and
     of one that can't be looked into nothing is known."""
-    before = run.identities["config"].parts.get("attributes")
     now = attributes_digest(given)
-    return not run.configured.uncopied and now != before and now == attributes_digest(given)
+    return not run.configured.uncopied and now != run.configured.carried and now == attributes_digest(given)
 
 
 def unknown_code(run: Run) -> list[str]:

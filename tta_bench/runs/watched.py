@@ -9,11 +9,17 @@ the beginning; what an instance does in its caller's process is told apart in wa
 from __future__ import annotations
 
 import functools
+import importlib
+import json
+import multiprocessing.process
 import os
 import sys
+import tempfile
+import threading
+import weakref
 from collections.abc import Callable, Collection
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from tta_bench.system import distributions, loading
@@ -21,10 +27,18 @@ from tta_bench.system.whose import LIBRARIES, is_outside, package_of
 
 ASKING = ("get", "getenv", "__contains__", "__getitem__", "expandvars")  # for a variable that somebody else names
 MAPPINGS = ("os", "collections", "string")  # packages through which `items`, `copy` and others ask
+READERS = ("configparser", "decouple", "dotenv", "environ", "environs", "omegaconf", "pydantic_settings")  # likewise
 FILES = ("open", "sqlite3.connect", "ctypes.dlopen")
 OTHERS = ("socket.connect", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
+NOTED = frozenset((*FILES, *OTHERS, "import"))
+PYTHONS_OWN = "/pymp-"  # folders of multiprocessing, for a few moments
+SPAWNING = frozenset(("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"))
+IMPORTING = "<frozen importlib._bootstrap"
+KINDS = ("files", "others", "variables", "datasets", "packages")
 METADATA = (".egg-info", ".dist-info")  # of what is installed: entry points are looked up there
-SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr")  # libraries look there for processors, time zones, locales
+# Libraries look there for processors, time zones, locales. Elsewhere below /usr a project may lie.
+SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share")
+SHARED_MEMORY = "/dev/shm"
 LABELS = "tta_bench.datasets."  # modules that know them
 
 
@@ -38,33 +52,76 @@ class Reached(NamedTuple):
 
 
 class Seen:
-    """What was reached for. Everything is kept in its order, each once."""
+    """What was reached for, by this process or by children that it has forked. In its order, each once."""
 
     def __init__(self) -> None:
-        self._files: dict[Path, None] = {}
-        self._others: dict[str, None] = {}
-        self._variables: dict[str, None] = {}
-        self._datasets: dict[str, None] = {}
+        self._found: dict[str, dict[str, None]] = {kind: {} for kind in KINDS}
+        self._processes = processes_begun()
+        self.belong_here()
 
-    def note(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def belong_here(self) -> None:
+        """This process, and no other that was forked from it so far, is the one that will ask."""
+        self._owner, self._told_by_children = os.getpid(), tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._told_by_children.close)
+
+    def note(self, event: str, arguments: tuple[Any, ...], asker: FrameType) -> None:
         if event in FILES and isinstance(arguments[0], str | bytes | os.PathLike):
             file = Path(os.fsdecode(arguments[0]))
-            if file.exists():  # importing asks for many that are not there
-                self._files[file.resolve()] = None
+            if event == "ctypes.dlopen" and os.sep not in str(file):
+                return  # the system's own, wherever it lies
+            # Importing asks for many that are not there; a folder is opened for a file in it that has no name.
+            if not file.is_dir() and (file.exists() or _own_asks(asker)):
+                self._note("files", str(file.resolve()))
         elif event in OTHERS:
-            self._others[f"{event} {arguments[1] if event == 'socket.connect' else arguments[0]}"] = None
-        elif event == "import" and str(arguments[0]).startswith(LABELS):
-            self._datasets[str(arguments[0])] = None
+            name = f"{event} {arguments[1] if event == 'socket.connect' else arguments[0]}"
+            if PYTHONS_OWN not in name:
+                self._note("others", name)
+        elif event == "import":
+            if str(arguments[0]).startswith(LABELS):
+                self._note("datasets", str(arguments[0]))
+            elif "__import__" in asker.f_code.co_names and is_own(asker):  # not by a statement, which can be read
+                self._note("packages", package_of(arguments[0]))
 
     def note_variable(self, name: str) -> None:
-        self._variables[name] = None
+        self._note("variables", name)
+
+    def told(self) -> str:
+        """All of it, for whoever goes on in another process."""
+        self._listen()
+        return json.dumps({kind: list(names) for kind, names in self._found.items()})
+
+    def recall(self, told: str) -> None:
+        for kind, names in json.loads(told).items():
+            self._found[kind] |= dict.fromkeys(names)
+
+    def _note(self, kind: str, name: str) -> None:
+        if name not in self._found[kind]:
+            self._found[kind][name] = None
+            if os.getpid() != self._owner:
+                os.write(self._told_by_children.fileno(), f"{json.dumps([kind, name])}\n".encode())
+
+    def _listen(self) -> None:
+        """What children have told so far; a line that is being written comes next time."""
+        size = os.fstat(self._told_by_children.fileno()).st_size
+        for line in os.pread(self._told_by_children.fileno(), size, 0).split(b"\n")[:-1]:
+            kind, name = json.loads(line)
+            self._found[kind][name] = None
+        if processes_begun() != self._processes and not SPAWNING.isdisjoint(sys.modules):
+            self._found["others"]["processes that multiprocessing has spawned"] = None
+
+    def __len__(self) -> int:
+        self._listen()
+        return sum(len(names) for names in self._found.values())
 
     def all_but(self, known: Collection[Path]) -> Reached:
         """What was reached for, files that are known left out."""
-        files = [file for file in list(self._files) if not _known(file, known)]
+        self._listen()
+        files = [file for file in map(Path, self._found["files"]) if not _known(file, known)]
         unknown = [file for file in files if _library_of(file) is None]
-        shown, unseen = ([*map(str, those), *self._others] for those in (files, unknown))
-        return Reached(shown, unseen, list(self._variables), list(self._datasets))
+        packages = [f"the installed package {name}" for name in self._found["packages"] if distributions.content(name)]
+        others = [*self._found["others"], *packages]
+        shown, unseen = ([*map(str, those), *others] for those in (files, unknown))
+        return Reached(shown, unseen, list(self._found["variables"]), list(self._found["datasets"]))
 
 
 class Watch(Seen):
@@ -72,12 +129,54 @@ class Watch(Seen):
 
     def __init__(self) -> None:
         super().__init__()
-        sys.addaudithook(self.note)
+        self._looking: set[int] = set()  # threads
+        sys.addaudithook(self._hook)
         watch_environment(lambda name, asker: self.note_variable(name) if is_own(asker) else None)
+        self._watch_imports()
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        thread = threading.get_ident()
+        if event not in NOTED or thread in self._looking:
+            return
+        self._looking.add(thread)  # what is looked up here is nobody's
+        try:
+            self.note(event, arguments, sys._getframe(1))
+        finally:
+            self._looking.discard(thread)
+
+    def _watch_imports(self) -> None:
+        """There is no event for those of importlib."""
+        importing = importlib.import_module
+
+        @functools.wraps(importing)
+        def noting(name: str, package: str | None = None) -> ModuleType:
+            if is_own(sys._getframe(1)):
+                self._note("packages", package_of(package if package and name.startswith(".") else name))
+            return importing(name, package)
+
+        importlib.import_module = noting
 
     def reached(self, allowed: Collection[str]) -> Reached:
         """So far; files that are allowed left out."""
         return self.all_but(own_code() | loading.files() | {Path(name).resolve() for name in allowed})
+
+
+def processes_begun() -> str:
+    """A number that is another one after Python has begun a process for somebody."""
+    return repr(getattr(multiprocessing.process, "_process_counter", ""))
+
+
+def _is_importing(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(IMPORTING)
+
+
+def _own_asks(frame: FrameType | None) -> bool:
+    """Whether it is somebody's own code that asks, through whatever library, and none that is being imported."""
+    while frame is not None and not _is_importing(frame):
+        if is_own(frame):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def watch_environment(note: Callable[[str, FrameType], None]) -> Callable[[], None]:
@@ -102,7 +201,7 @@ def watch_environment(note: Callable[[str, FrameType], None]) -> Callable[[], No
 
 
 def _asks_for_others(frame: FrameType) -> bool:
-    return frame.f_code.co_name in ASKING or package_of(frame.f_globals.get("__name__")) in MAPPINGS
+    return frame.f_code.co_name in ASKING or package_of(frame.f_globals.get("__name__")) in (*MAPPINGS, *READERS)
 
 
 def is_own(frame: FrameType, packages: Collection[str] = ()) -> bool:
@@ -118,7 +217,8 @@ _is_outside_file = functools.lru_cache(maxsize=4096)(loading.is_outside_file)  #
 
 def _known(file: Path, code: Collection[Path]) -> bool:
     """Code that was imported is part of a method's identity, and so are files that it declares."""
-    if any(file.is_relative_to(folder) for folder in (*SYSTEM, *map(str, loading.OURS))):
+    system = not file.is_relative_to(SHARED_MEMORY) and any(file.is_relative_to(folder) for folder in SYSTEM)
+    if system or any(file.is_relative_to(folder) for folder in loading.OURS):
         return True
     library = _library_of(file)
     if library is not None and file.relative_to(library).parts[0] not in distributions.offering():
@@ -131,7 +231,7 @@ def _known(file: Path, code: Collection[Path]) -> bool:
 def own_code() -> set[Path]:
     """Files of the modules that are neither ours nor a library's."""
     offering = distributions.offering()
-    modules = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+    modules = [(name, getattr(module, "__file__", None)) for name, module in sys.modules.copy().items()]
     own = [file for name, file in modules if is_outside(name) or package_of(name) in offering]
     return {Path(file).resolve() for file in own if isinstance(file, str)}
 

@@ -16,9 +16,10 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from tta_bench.system.data import PLAIN, is_data
-from tta_bench.system.described import UNTOLD, Description, described
+from tta_bench.system.described import Description, described
 from tta_bench.system.libraries import cells
 from tta_bench.system.live import GONE, SILENT, inner
+from tta_bench.system.objects import UNTOLD
 from tta_bench.system.whose import is_outside
 
 LOOSE = "ttabench_loose_"  # modules of files that have no name of their own

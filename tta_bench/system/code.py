@@ -17,9 +17,10 @@ from typing import Any
 from tta_bench.errors import PluginError, Raised, TTABenchError
 from tta_bench.system import distributions
 from tta_bench.system.data import PLAIN, array_in_words
-from tta_bench.system.described import attributes_of, described
+from tta_bench.system.described import described
 from tta_bench.system.files import digest
 from tta_bench.system.loading import is_outside_file
+from tta_bench.system.objects import attributes_of
 from tta_bench.system.progress import TTABenchWarning
 from tta_bench.system.sources import OURS, built_in_source
 from tta_bench.system.whose import is_another, own_packages, package_of
@@ -136,6 +137,13 @@ def in_words(error: BaseException, place: str) -> str:
     said = str(error).partition("\nException raised from")[0]  # torch adds frames of its own
     said = said if len(said) <= LONGEST else f"{said[:LONGEST]} …"
     return f"{type(error).__name__}: {said}{f' ({place})' if place else ''}"
+
+
+def one_line(error: BaseException, file: str | Path | None) -> str:
+    """An error in words, with its line in a plugin's own file."""
+    text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
+    where = own_line(error, file)
+    return f"{type(error).__name__}{f': {text}' if text else ''}{f' ({where})' if where else ''}"
 
 
 def own_line(error: BaseException, module_file: str | Path | None) -> str:

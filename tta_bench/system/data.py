@@ -33,7 +33,8 @@ def array_in_words(value: object) -> list[Any] | None:
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and isinstance(value, kind):
             array: Any = value
-            dtype = str(array.dtype)
+            beside = getattr(array.dtype, "metadata", None)  # of numpy's, for code to read
+            dtype = f"{array.dtype} {beside}" if beside else str(array.dtype)
             if module == "torch" and array.is_nested:
                 return [f"nested {name}", dtype, *(array_in_words(part) for part in array.unbind())]
             if module == "torch" and array.is_meta:
@@ -41,6 +42,7 @@ def array_in_words(value: object) -> list[Any] | None:
             if module == "torch":
                 dense = array.detach().dequantize() if array.is_quantized else array.detach().to_dense()
                 plain = dense.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+                plain = plain.as_strided(plain.shape, (1,))  # a single number may keep the step of its column
                 content = plain.view(sys.modules["torch"].uint8).numpy()  # bfloat16 is unknown to numpy
                 name = f"{name} with a gradient" if array.requires_grad else name
             elif array.dtype.hasobject:  # its bytes are addresses

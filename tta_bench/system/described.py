@@ -8,18 +8,12 @@ what can't be looked into is like nothing else.
 
 from __future__ import annotations
 
-import copyreg
-import dis
 import functools
 import gc
 import inspect
 import io
-import logging
-import os
-import secrets
 import sys
 import threading
-import types
 import weakref
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePath
@@ -29,32 +23,27 @@ from types import (
     FunctionType,
     GeneratorType,
     MemberDescriptorType,
-    MethodDescriptorType,
     MethodType,
     ModuleType,
-    WrapperDescriptorType,
 )
 from typing import Any
 
 from tta_bench.system import compiled, distributions, looked_up
 from tta_bench.system.data import PLAIN, array_in_words, is_array, is_data
-from tta_bench.system.memory import Memory
-from tta_bench.system.sources import absolute, built_in_source, counts
-from tta_bench.system.whose import home_of, is_another, is_of_c, is_outside, package_of
+from tta_bench.system.memory import Memory, strides
+from tta_bench.system.objects import SILENT, attributes_of, inside, learning, like_nothing_else, place_in
+from tta_bench.system.sources import built_in_source, counts
+from tta_bench.system.whose import home_of, is_another, is_outside, package_of
 
-# They hold nothing that a number could depend on, and most can't be looked into.
-LOCKS = (type(threading.Lock()), type(threading.RLock()))
-SILENT = (io.IOBase, logging.Logger, logging.Handler, *LOCKS)
 # What Python writes into every class, and a dataclass into its own: it says nothing that another member does not say.
 WRITTEN_BY_PYTHON = {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"}
 WRITTEN_BY_PYTHON |= {"__abstractmethods__", "__orig_bases__", "__parameters__", "__firstlineno__"}
 WRITTEN_BY_PYTHON |= {"__static_attributes__", "__dataclass_fields__", "__dataclass_params__", "__slotnames__"}
-# Of C, and yet their attributes are all that there is to them, or nothing tells more.
-ALL_TOLD = (
-    *(types.FrameType, types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
-    *(MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
+# Kinds of which everything is told where they are met; a class of somebody's own that is made of one may hold more.
+TOLD = (
+    *(list, tuple, dict, set, frozenset, staticmethod, classmethod, property, MethodType, functools.partial),
+    *(GeneratorType, weakref.ref, threading.local, io.BytesIO, io.StringIO),
 )
-UNTOLD = "like nothing else"
 Above = tuple[int, ...]
 
 
@@ -112,14 +101,14 @@ class Description:
             return ["set", *self._members(value, above), *self.more(value, above)]
         if isinstance(value, Mapping):
             pairs = [
-                [self.of(key, above), self.of(item, above)] for key, item in value.items()
+                [self.of(key, above), self.of(item, above)] for key, item in list(value.items())
             ]  # in order: it may count
             return [type(value).__name__, *pairs, *self.more(value, above)]
         array = array_in_words(value)
         if array is not None:
             self.memory.note(value)
-            learning = [self.of(part, above) for part in _learning(value) if part is not None]
-            return [self.of(array, above), *self.more(value, above), *learning]
+            words = [self.of(type(value), above), self.of(array, above), strides(value)]
+            return [*words, *self.more(value, above), *(self.of(part, above) for part in learning(value))]
         if isinstance(value, FunctionType):
             return self._function(value, above)
         if isinstance(value, type):
@@ -142,25 +131,25 @@ class Description:
 
     def more(self, container: Any, above: Above) -> list[str]:
         """What a container of somebody's own has besides its items: its code, and attributes."""
-        if type(container) in (list, tuple, dict, set, frozenset):
+        if type(container) in TOLD:
             return []
-        if getattr(container, "is_nested", False):  # a tensor whose attributes are torch's count of such tensors
+        kind = type(container)  # is asked first: attributes of somebody's own dictionary may be its keys
+        if hasattr(kind, "is_nested") and container.is_nested:  # its attributes are torch's count of such tensors
             return []
         more = dict(attributes_of(container))
-        if self.looks_into(type(container).__module__):
-            more["its class"] = type(container)
-        factory = getattr(container, "default_factory", None)
-        if factory is not None:
-            more["default_factory"] = factory
+        if isinstance(container, PurePath):  # what it was asked for is in its slots
+            more = dict(getattr(container, "__dict__", {}))
+        if self.looks_into(kind.__module__):
+            more["its class"] = kind
+        if hasattr(kind, "default_factory") and container.default_factory is not None:
+            more["default_factory"] = container.default_factory
         return [str(self.of(more, above))] if more else []
 
     def _wrapper(self, value: Any, above: Above) -> Any:
         inner = ("__func__", "__self__", "fget", "fset", "fdel", "func", "args", "keywords")
-        more = vars(value) if isinstance(value, functools.partial) else {}
-        return [
-            type(value).__name__,
-            *(self.of(part, above) for part in (*(getattr(value, n, None) for n in inner), more)),
-        ]
+        parts = [getattr(value, name, None) for name in inner]
+        parts += [vars(value)] if isinstance(value, functools.partial) else []
+        return [type(value).__name__, *(self.of(part, above) for part in parts), *self.more(value, above)]
 
     def _built_in_function(self, value: BuiltinFunctionType, above: Above) -> Any:
         module = getattr(value, "__module__", None)
@@ -177,17 +166,21 @@ class Description:
         return f" {found}" if found else ""
 
     def _function(self, function: FunctionType, above: Above) -> Any:
-        cells = [list(_content(cell)) for cell in function.__closure__ or ()]
+        cells = [list(held) for held in looked_up.closed_over(function)]
         if not self.looks_into(home_of(function)):  # one that a library has made holds what it was made with
             return [_named(function), self.of(cells, above)] if cells else _named(function)
         code, names = function.__code__, function.__globals__
-        asked = _names(code)
+        asked = looked_up.names(code)
         used = {name: names[name] for name in asked if name in names}
         if looked_up.by_name(asked, names):  # which may be put together
             used |= dict(looked_up.what_it_may_find(names))
+        if looked_up.SUBCLASSES in asked:
+            used |= looked_up.made_of(names)
+        if not looked_up.MODULES_BY_NAME.isdisjoint(asked):
+            used |= looked_up.others_modules()
         if not looked_up.ARGUMENTS.isdisjoint(asked):
             used["sys.argv"] = sys.argv
-        imports = late_imports(code, str(names.get("__package__") or ""))
+        imports = looked_up.late_imports(code, str(names.get("__package__") or ""))
         noted = {name: note for name, note in function.__annotations__.items() if is_data(note)}
         parts = (
             function.__name__,
@@ -231,43 +224,41 @@ class Description:
         return like_nothing_else() if under_way else self.of(inspect.getgeneratorlocals(value), above)
 
     def thing(self, value: Any, above: Above) -> Any:
-        if isinstance(value, io.BytesIO | io.StringIO):  # data that looks like a file
-            return [type(value).__name__, repr(value.getvalue()), value.tell()]
-        if isinstance(value, io.IOBase) and not is_outside(type(value).__module__):
-            return [type(value).__name__, str(getattr(value, "name", "")), place_in(value)]
-        if isinstance(value, PurePath):  # it keeps what it was asked for
-            return [type(value).__name__, str(value)]
-        if isinstance(value, GeneratorType):
-            return ["generator", self.code(value.gi_code, above), self.generator(value, above)]
-        if isinstance(value, weakref.ref):
-            return ["weakref", self.of(value(), above)]
-        if isinstance(value, SILENT) and not is_outside(type(value).__module__):
-            return f"{type(value).__module__}.{type(value).__qualname__}"
-        if isinstance(value, threading.local):
-            return ["threading.local", self.of(vars(value), above)]
-        if type(value).__name__ == "ufunc":  # of numpy, made of somebody's function
+        kind = type(value)
+        content = self.content(value, above)
+        if content is not None:
+            return [kind.__name__, content, *self.more(value, above)]
+        if isinstance(value, SILENT) and not is_outside(kind.__module__):
+            return f"{kind.__module__}.{kind.__qualname__}"
+        if kind.__name__ == "ufunc":  # of numpy, made of somebody's function
             return [value.__name__, self.of(gc.get_referents(value), above)]
-        if type(value).__name__ == "_lru_cache_wrapper" and self.looks_into(getattr(value, "__module__", None)):
+        if kind.__name__ == "_lru_cache_wrapper" and self.looks_into(getattr(value, "__module__", None)):
             self.caches.append(value)
         attributes = dict(sorted(attributes_of(value), key=lambda named: str(named[0])))
         if isinstance(value, PLAIN):  # of a class of its own
-            kind: Any = next(kind for kind in PLAIN if isinstance(value, kind))
-            attributes["value"] = kind.__repr__(value)
-        try:
-            inside = _inside(value, attributes)
-        except Exception:  # whoever can't be copied may raise anything
-            opaque = any(map(is_of_c, type(value).__mro__[:-1])) and not isinstance(value, ALL_TOLD)
-            told = attributes and not opaque
-            inside = None if told else like_nothing_else()
+            plain: Any = next(plain for plain in PLAIN if isinstance(value, plain))
+            attributes["value"] = plain.__repr__(value)
         code = self._compiled(getattr(value, "__module__", None)) if callable(value) else ""  # a function of Cython's
-        return [self.of(type(value), above), self.of(attributes, above), self.of(inside, above), *filter(None, [code])]
+        parts = (kind, attributes, inside(value, attributes))
+        return [*(self.of(part, above) for part in parts), *filter(None, [code])]
 
-
-def _learning(array: Any) -> Iterator[Any]:
-    """What decides how a tensor is trained, besides its numbers: its gradient, and hooks that are called with it."""
-    if getattr(array, "is_leaf", False):
-        yield array.grad
-        yield from (getattr(array, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
+    def content(self, value: Any, above: Above) -> Any:
+        """Of what keeps it where neither attributes nor a copy would tell it rightly; None of anything else."""
+        if isinstance(value, io.BytesIO | io.StringIO):  # data that looks like a file
+            return [repr(value.getvalue()), value.tell()]
+        if isinstance(value, io.IOBase) and not is_outside(type(value).__module__):
+            return [str(getattr(value, "name", "")), place_in(value)]
+        if isinstance(value, PurePath):  # it keeps what it was asked for
+            return str(value)
+        if isinstance(value, CodeType):
+            return self.code(value, above)
+        if isinstance(value, GeneratorType):
+            return [self.code(value.gi_code, above), self.generator(value, above)]
+        if isinstance(value, weakref.ref):
+            return [self.of(value(), above)]
+        if isinstance(value, threading.local):
+            return self.of(vars(value), above)
+        return None
 
 
 def _written_beside(cls: type) -> Iterator[Any]:
@@ -276,51 +267,6 @@ def _written_beside(cls: type) -> Iterator[Any]:
     yield from (metadata for field in fields.values() if (metadata := dict(field.metadata)))
     if isinstance(notes := vars(cls).get("__annotations__"), dict):  # of C's classes it is something else
         yield from (repr(note) for note in notes.values() if "Annotated" in repr(note))
-
-
-def place_in(file: io.IOBase) -> int:
-    """How far a file has been read; one that is written to is nobody's memory."""
-    try:
-        return -1 if file.closed or file.writable() else os.lseek(file.fileno(), 0, os.SEEK_CUR)
-    except (OSError, ValueError):
-        return -1
-
-
-def like_nothing_else() -> str:
-    """Of what can't be looked into."""
-    return f"{UNTOLD}: {secrets.token_hex(8)}"
-
-
-def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
-    """By name, from `__dict__` and from slots."""
-    kind: Any = type(value)
-    yield from ((name, getattr(value, name)) for name in _slots(kind) if hasattr(value, name))
-    yield from getattr(value, "__dict__", {}).items()
-
-
-@functools.lru_cache(maxsize=256)  # a tensor's class alone has hundreds of members, none of which is a slot
-def _slots(kind: type) -> tuple[str, ...]:
-    members = [item for cls in kind.__mro__ for item in vars(cls).items()]
-    return tuple(name for name, member in members if isinstance(member, MemberDescriptorType))
-
-
-def _inside(value: Any, attributes: Mapping[str, Any]) -> Any:
-    """What an object of a library keeps where Python does not look: asked for as if to copy it."""
-    by_library = copyreg.dispatch_table.get(type(value))
-    parts = value.__reduce_ex__(4) if by_library is None else by_library(value)
-    if isinstance(parts, str):  # its name
-        return parts
-    maker, arguments, state, items, pairs = (*parts, None, None, None)[:5]
-    return [maker, arguments, None if _is_known(state, attributes) else state, list(items or ()), list(pairs or ())]
-
-
-def _is_known(state: Any, attributes: Mapping[str, Any]) -> bool:
-    """Whether a state is nothing but the attributes, from `__dict__` or a pair of it and the slots."""
-    parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
-    if not all(part is None or isinstance(part, dict) for part in parts):
-        return False
-    named = {name: value for part in parts for name, value in (part or {}).items()}
-    return all(name in attributes and attributes[name] is value for name, value in named.items())
 
 
 def _named(thing: Any) -> str:
@@ -335,38 +281,3 @@ def _installed(module: object) -> str:
     """What else counts of something of a library's: what its distribution holds, unless ttabench needs it itself."""
     found = distributions.content(package_of(module))
     return f" {found}" if found else ""
-
-
-def late_imports(code: CodeType, package: str) -> dict[str, str]:
-    """Modules that a function of somebody's own imports when it is called, with digests of what that will be."""
-    from tta_bench.system import loading  # which stands on this
-
-    found: dict[str, str] = {}
-    constants: list[Any] = [None, None]  # those loaded last: the level and the names, before each import
-    for step in dis.get_instructions(code):
-        if step.opname == "LOAD_CONST":
-            constants = [constants[1], step.argval]
-        elif step.opname == "IMPORT_NAME":
-            level = constants[0] if isinstance(constants[0], int) else 0
-            names = constants[1] if isinstance(constants[1], tuple) else ()
-            base = absolute(level, step.argval, package)
-            candidates = (base, *(f"{base}.{name}" for name in names))
-            found |= {name: seen for name in candidates if (seen := loading.import_digest(name))}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= late_imports(constant, package)
-    return found
-
-
-def _content(cell: Any) -> Iterator[Any]:
-    """What a closure's cell holds; nothing if it is not yet assigned."""
-    try:
-        yield cell.cell_contents
-    except ValueError:
-        return
-
-
-def _names(code: CodeType) -> list[str]:
-    """Names that the code uses, and texts in it: one may look a function up by its name."""
-    inner = [name for constant in code.co_consts if isinstance(constant, CodeType) for name in _names(constant)]
-    return sorted({*code.co_names, *inner, *(text for text in code.co_consts if isinstance(text, str))})

@@ -34,10 +34,11 @@ def disk_errors(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
     """`path` holds the old content or the new, never a mixture. What is not `durable` may be lost or damaged if the
     machine goes down at once: for whatever is checked when it is read, and can be made again."""
-    if path.exists() and not path.is_file():
-        what = "a folder: name a file in it" if path.is_dir() else "a pipe or a device"
-        raise StoreError(f"can't write {path}: it is {what}")
     with disk_errors(path):
+        path = Path(os.path.realpath(path)) if path.is_symlink() else path  # what a link leads to is meant
+        if path.exists() and not path.is_file():
+            what = "a folder: name a file in it" if path.is_dir() else "a pipe or a device"
+            raise StoreError(f"can't write {path}: it is {what}")
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

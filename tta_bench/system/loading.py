@@ -14,6 +14,7 @@ import importlib.util
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -35,6 +36,7 @@ _brought: dict[str, list[str]] = {}  # plugin -> outsiders' modules that its dig
 _hashed: set[str] = set()  # modules that some digest knows
 _kept: dict[str, tuple[str, Source]] = {}  # module -> the plugin that may import it, and what will be executed then
 _folders: dict[str, str] = {}  # what a loose file has put on Python's path -> that file's module
+_under_way: ContextVar[frozenset[str]] = ContextVar("under_way", default=frozenset())  # modules that are described
 _mixed_up: dict[str, str] = {}  # loose file's module -> what it would use of another's
 
 
@@ -258,7 +260,7 @@ def _sources() -> list[Source]:
 def unhashed(before: Collection[str]) -> list[str]:
     """Outsiders' modules that were imported since then and that no digest knows: under a name that was put together
     while the code ran."""
-    new = {name: getattr(module, "__file__", None) for name, module in sys.modules.items() if name not in before}
+    new = {name: getattr(module, "__file__", None) for name, module in sys.modules.copy().items() if name not in before}
     return sorted(
         name for name, file in new.items() if name not in _hashed and isinstance(file, str) and is_outside_file(file)
     )
@@ -280,9 +282,16 @@ def import_digest(module: str) -> str:
 
 def _live_digest(module: str) -> str:
     """Of its own functions and classes, and of its variables; of an extension also by its bytes."""
+    above = _under_way.get()
+    if module in above:  # a function of its own imports it
+        return "itself"
     live = {name: value for name, value in vars(sys.modules[module]).items() if not name.startswith("__")}
     own = {name: value for name, value in live.items() if _is_own(value, module)}
-    words = {name: described(value, own_packages(module)) for name, value in own.items()}
+    before = _under_way.set(above | {module})
+    try:
+        words = {name: described(value, own_packages(module)) for name, value in own.items()}
+    finally:
+        _under_way.reset(before)
     executed = compiled.content(sys.modules[module])
     return digest([words, executed] if executed else words)
 
@@ -342,13 +351,15 @@ def _file_of(module: str, beside: str, folders: Sequence[str] | None = None) -> 
     path: Sequence[str] | None = None
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
-        name = ".".join(parts[:depth])
+        name = parts[
+            depth - 1
+        ]  # alone: of a folder without an __init__.py Python would ask the package above, not yet there
         spec = PathFinder.find_spec(name, folders if depth == 1 else path)
         if spec is None and depth == 1:
             spec = PathFinder.find_spec(name, [beside]) or _found_elsewhere(name)
         if spec is None:
             return None
-        path = spec.submodule_search_locations
+        path = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
         if path is None and depth < len(parts):
             return None  # what is in a module is no module
     assert spec is not None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
@@ -17,6 +19,7 @@ from pathlib import Path
 from tta_bench.errors import BadData
 
 LARGEST = 1e6  # no table prints more
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # as a paper prints it: 5_6 is none
 MOST = 100_000  # numbers in a file: all papers of a field
 MOST_BYTES = 2**26
 FIELDS = ("paper", "table", "row", "column", "value", "note", "url")
@@ -74,10 +77,12 @@ def parsed(text: str, name: str) -> tuple[PublishedCell, ...]:
         if len(found) == MOST:
             raise BadData(f"{name}: more than {MOST:,} numbers")
         try:
+            if None in line or None in line.values():  # the first holds what is beyond the last field
+                raise ValueError
             texts = {field: str(line[field]) for field in FIELDS if field != "value"}
-            value = float(line["value"])
+            value = float(line["value"]) if NUMBER.fullmatch(line["value"].strip()) else math.nan
             possible = 0 <= value <= 100 if texts["column"].split()[-1:] == ["mAP"] else abs(value) < LARGEST
-            if not possible or None in line:  # None holds what is beyond the last field
+            if not possible:
                 raise ValueError
             found.append(PublishedCell(value=value, **texts))
         except (TypeError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,18 +16,33 @@ from tta_bench.system.files import digest, file_digest
 
 CLOCK_TICK = 20_000_000  # ns by which a file system's clock may lag behind
 GONE = "gone"
+DEVICES = Path("/sys/dev/block")
 Thing = TypeVar("Thing")
 
 
 def stamp(path: Path) -> Any:
-    """What a file or folder looks like from outside; a file can't change without its change time changing."""
+    """What a file or folder looks like from outside; a file can't change without its change time changing, but the
+    image of a disk that it lies in may be replaced by one that was made with the same times."""
     try:
-        if path.is_dir():
-            return _listing(os.scandir(path))
         status = path.stat()
+        image = _image(status.st_dev, int(time.monotonic()))
+        if path.is_dir():
+            listing = _listing(os.scandir(path))
+            return [listing, *image] if image else listing
     except OSError:
         return None
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, *image]
+
+
+@lru_cache(maxsize=64)
+def _image(device: int, now: int) -> tuple[int, ...]:
+    """What the image looks like that a device is made of, looked at once in a second; nothing for a disk of its own."""
+    try:
+        file = (DEVICES / f"{os.major(device)}:{os.minor(device)}" / "loop" / "backing_file").read_text().strip()
+        status = Path(file).stat()
+    except OSError:
+        return ()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def last_change(path: Path) -> int:

@@ -18,6 +18,8 @@ def read_tensors(file: Path, written: str | None) -> tuple[dict[str, np.ndarray[
     from safetensors import safe_open
 
     try:
+        if file.exists() and not file.is_file():
+            raise BadData(f"{file} is no file")
         if written is not None and file_digest(file) != written:
             raise BadData(f"{file} is not what was written")
         with safe_open(file, framework="np") as content:

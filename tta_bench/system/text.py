@@ -52,6 +52,16 @@ def first_alike(names: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
+def hides_something(name: str) -> bool:
+    """Whether it has a character that nobody sees (Cf) beside one of ASCII; some scripts join letters with them.
+
+    >>> hides_something("dog" + chr(0x200B)), hides_something("dog")
+    (True, False)
+    """
+    beside = zip(f" {name[:-1]}", name, f"{name[1:]} ", strict=True)
+    return any(unicodedata.category(c) == "Cf" and min(left, right) < "\x80" for left, c, right in beside)
+
+
 def _one_spelling(text: str) -> str:
     """Unicode writes an accent as one character or as two, has ligatures, and characters that nobody sees (Cf)."""
     return unicodedata.normalize("NFKC", "".join(c for c in text if unicodedata.category(c) != "Cf"))
