@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -226,6 +227,13 @@ def test_orders_gives_mean_worst_and_spread_of_each_kind() -> None:
     assert math.isnan(rarest["spread"])  # one run has none
     with pytest.raises(UnknownName, match="mAP_softmax"):
         Results(runs).orders("mAP_softmx")
+
+
+def test_of_an_error_the_largest_is_the_worst() -> None:
+    runs = [ordered(order, 50.0) for order in ("shuffled", "shuffled:1", "shuffled:2")]
+    told = [replace(run, metrics={**run.metrics, "ECE": ece}) for run, ece in zip(runs, (3.0, 9.0, 1.0), strict=True)]
+    (row,) = Results(told).orders("ECE").to_dict("records")
+    assert [row[name] for name in ("worst", "spread", "worst_run")] == [9.0, 8.0, runs[1].run_id]
 
 
 def test_a_grid_ends_with_its_table(toy_run: Invoke) -> None:

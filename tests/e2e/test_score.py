@@ -96,6 +96,7 @@ def test_labels_of_another_variant(invoke: Invoke, home: Path, tmp_path: Path) -
     wanted = metrics.summary(scores, np.stack([sample.labels for sample in samples]))
     assert values(done.out)["mAP"] == pytest.approx(wanted["mAP"], abs=1e-12)
     assert wanted["mAP"] != run.metrics["mAP"]
+    assert "also calls classes by other names" in " ".join(done.err.split())
     assert f"{len(samples)} of {run.n} images" in invoke("score", run.run_id, "--variant", "voc2007:mltta", *where).out
     (marks,) = tmp_path.rglob("dog_test.txt")
     marks.write_text(marks.read_text().replace(" 1\n", " -1\n"))
@@ -136,6 +137,17 @@ def test_a_setting_that_steps_use_as_well(invoke: Invoke, toy_run: Invoke, home:
     file = tmp_path / "fusing.py"
     used = FUSING.replace("MORE", "").replace("cosine.roll(1) **", "self.weight * cosine.roll(1) **")
     file.write_text(used)
+    assert toy_run("fusing", "--plugin", f"{TOY},{file}").code == 0
+    refused = invoke("score", only_run(home, "fusing").run_id, "--plugin", str(file), *TOYS, "--set", "weight=0.9")
+    assert refused.code == 2
+    assert "`step` gives something else with these settings, too" in refused.err
+
+
+def test_a_setting_that_small_steps_use_as_well(invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path) -> None:
+    """Cosines of a hundredth differed by less than a fixed tolerance: 48.54 in place of 47.82."""
+    file = tmp_path / "fusing.py"
+    uneven = "cosine = 1e-3 * cosine * (1 + 0.2 * self.weight * (self.seen % 5)); return torch"
+    file.write_text(FUSING.replace("MORE", "").replace("return torch", uneven))
     assert toy_run("fusing", "--plugin", f"{TOY},{file}").code == 0
     refused = invoke("score", only_run(home, "fusing").run_id, "--plugin", str(file), *TOYS, "--set", "weight=0.9")
     assert refused.code == 2

@@ -56,6 +56,14 @@ def test_the_page_is_served_and_marked(port: int, folder: Path) -> None:
     assert ">tda<" in ask(port, host=f"localhost:{port}").read().decode()
 
 
+@pytest.mark.parametrize("name", ["verified.json", "asked.txt"])
+def test_a_run_that_is_verified_or_asked_for_is_another_page(name: str, port: int, folder: Path) -> None:
+    mark = ask(port, verb="HEAD").headers["ETag"]
+    (run,) = (file.parent for file in folder.glob("*/run.json"))
+    (run / name).write_text("{}")
+    assert ask(port, verb="HEAD").headers["ETag"] != mark
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1.evil.example:{port}", ""]
 )

@@ -7,12 +7,12 @@ const path = require("node:path");
 const files = ["numbers", "state", "exports", "grid"].map((name) => fs.readFileSync(path.join(process.argv[2], `${name}.js`), "utf8"));
 const names = [
   "unpack", "classSigns", "knownSort", "fromPoints", "fromProbability", "difference", "shown", "signed", "shownP", "scaled", "rankText", "paretoFront", "ticks", "largeOf", "strength",
-  "parseState", "formatState", "nextSort", "keptRows", "sortedRows", "cellName", "cellAt", "toCsv", "toLatex", "isSignificant", "exportedTable", "cellFacts",
+  "parseState", "formatState", "nextSort", "keptRows", "sortedRows", "cellName", "cellAt", "toCsv", "toLatex", "isSignificant", "exportedTable", "cellFacts", "sharedAp",
 ];
 const page = new Function(`${files.join("\n")}\nreturn { ${names.join(", ")} };`)();
 
 const pack = (...codes) => Buffer.from(Uint16Array.from(codes).buffer).toString("base64");
-const pair = (points, p = 4096) => [20000 + points, 20000 + 50, p, p];
+const pair = (points, p = 4096) => [20000 + points, 50, p, p];
 
 const checks = {
   "numbers are read as they were packed"() {
@@ -43,12 +43,49 @@ const checks = {
     const pairs = { all: pack(...pair(100), ...pair(200), ...pair(300)), against: {} }; // of the rows (0, 1), (0, 2), (1, 2)
     assert.equal(page.difference(pairs, 3, 0, 2).value, 2);
     assert.equal(page.difference(pairs, 3, 2, 1).value, -3);
-    assert.deepEqual([page.difference(pairs, 3, 2, 1).low, page.difference(pairs, 3, 2, 1).high], [-3.5, -2.5]);
+    assert.equal(page.difference(pairs, 3, 2, 1).half, 0.5);
     assert.equal(page.difference(pairs, 3, 1, 1), null);
     const four = { all: pack(...[1, 2, 3, 4, 5, 6].flatMap((points) => pair(100 * points))), against: {} };
     assert.equal(page.difference(four, 4, 2, 3).value, 6);
     assert.equal(page.difference(four, 4, 3, 1).value, -5);
     assert.equal(page.difference(null, 3, 0, 1), null);
+  },
+  "an interval of a few photos is wide, and never nothing"() {
+    const facts = (half) => {
+      const pairs = [{ all: pack(21966, half, 4096, 4096), against: {} }];
+      const board = {
+        metrics: { mAP: { mean: [60, 40.34] } }, statistics: { mAP: { pairs } },
+        columns: [{ name: "toy", protocol: "p" }], rows: [{ name: "dmn" }, { name: "purf" }], runs: [[], []],
+      };
+      return page.cellFacts(board, { metric: "mAP" }, 0, 0, 1);
+    };
+    assert.equal(facts(23596).half, "±235.96");
+    assert.ok(facts(23596).about.includes("95 % interval −216.30 to +255.62"));
+    assert.equal(facts(0xfffe).half, "±> 655");
+    assert.ok(facts(0xfffe).about.includes("more than 655 to either side"));
+    assert.equal(facts(0xffff).half, "±–");
+    assert.ok(facts(0xffff).about.includes("no interval"));
+  },
+  "a difference rests on the seeds that two rows share"() {
+    const points = (...values) => Buffer.from(Uint8Array.from(values.flatMap((v) => [0, 8, 16].map((s) => ((v * 10000) >> s) & 255)))).toString("base64");
+    const runs = (...seeds) => seeds.map((seed) => ({ seed, order: "shuffled" }));
+    const board = {
+      columns: [{ name: "toy", protocol: "p" }, { name: "average", protocol: "" }], rows: [{ name: "dmn" }, { name: "tda" }, { name: "dpe" }],
+      runs: [runs(0, 1), [], runs(1, 2), [], runs(5), []],
+      ap: [points(45, 10), null, points(60, 20), null, points(1, 1), null],
+      uneven: [[points(40, 10), points(50, 10)], null, [points(55, 30), points(65, 10)], null, [points(1, 1)], null],
+      metrics: { CF1: { mean: [50, 50, 60, 60, 1, 1] } }, statistics: {},
+    };
+    assert.deepEqual(page.sharedAp(board, 2, 0), [[55, 30], [50, 10]]);
+    assert.deepEqual(page.sharedAp(board, 4, 0), [[null, null], [null, null]]);
+    for (const column of [0, 1]) {
+      const fact = page.cellFacts(board, { metric: "CF1" }, 1, column, 0);
+      assert.deepEqual([fact.text, fact.about], ["–", "the two are over other seeds or orders, and this has no test"]);
+    }
+    board.runs[2] = runs(1, 0);
+    assert.equal(page.cellFacts(board, { metric: "CF1" }, 1, 1, 0).text, "+10.00");
+    board.uneven = board.uneven.map(() => null);
+    assert.deepEqual(page.sharedAp(board, 2, 0), [[60, 20], [45, 10]]);
   },
   "a family comes before the exploring"() {
     const missing = [65535, 65535, 65535, 65535];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,29 @@ def test_every_run_is_a_mark_of_its_order(runs: list[RunRecord]) -> None:
     assert sum(len(line.get_xdata()) for line in axes.lines) == len(runs)
 
 
+def test_a_figure_of_several_orders_is_headed_by_none(runs: list[RunRecord]) -> None:
+    several = [replace(runs[0], order="bursts:3"), *runs]
+    assert "order" not in str(figures.orders(several).get_suptitle())
+    assert "order bursts:3" in str(figures.orders(several[:1]).get_suptitle())
+
+
 def test_measured_beside_published() -> None:
     usual = {"backbone": "vit-b16", "dataset": "voc2007"}
     (axes,) = figures.agreement([record("tda", 80.0, **usual), record("tda", 1.0, n=5, **usual)]).axes
     assert list(axes.lines[0].get_ydata()) == [80.0]
     with pytest.raises(UsageError, match="no paper prints"):
         figures.agreement([record()])
+
+
+def test_other_rules_than_the_papers_are_named_beside_the_dataset() -> None:
+    """Runs in another order and with other rules were set beside published numbers without a word."""
+    usual = record("tda", 80.0, backbone="vit-b16", dataset="voc2007")
+    parts = {**usual.protocol.parts, "empty_classes": "zero"}
+    other = replace(usual, order="sequential", protocol=Identity(parts))
+    labels = [line.get_label() for run in (usual, other) for line in figures.agreement([run]).axes[0].lines[:1]]
+    assert labels[0] == "voc2007"
+    assert str(labels[1]).startswith("voc2007, order sequential, ")
+    assert "classes without positives" in str(labels[1])
 
 
 @pytest.mark.parametrize("kind", ["turnover", "diagnostics"])

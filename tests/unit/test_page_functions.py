@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_bench.report.page.packing import MISSING, packed, points, probability
+from tta_bench.report.page.packing import MISSING, WIDE, packed, packed_points, points, probability, width
 
 NODE = shutil.which("node")
 ASSETS = str(resources.files("tta_bench.report.page") / "assets")
@@ -21,7 +21,7 @@ def test_every_function() -> None:
     script = Path(__file__).with_name("page_functions.js")
     done = subprocess.run([str(NODE), str(script), ASSETS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ok: ") == 17
+    assert done.stdout.count("ok: ") == 19
 
 
 def test_numbers_survive_the_way() -> None:
@@ -41,6 +41,19 @@ def test_numbers_survive_the_way() -> None:
     assert least < 1e-15
 
 
+def test_points_keep_the_digits_that_a_difference_shows() -> None:
+    """A class went from 61.234 to 57.729 and was shown with -3.51 here and -3.50 there."""
+    text, rough = (packed_points([61.2344, None, 0.0, 100.0, float("nan")], fine) for fine in (True, False))
+    code = (
+        f"const s = require('fs').readFileSync({ASSETS!r} + '/numbers.js', 'utf8');"
+        "const p = new Function(s + '; return { unpackPoints }')();"
+        f"console.log(JSON.stringify([{text!r}, {rough!r}].map(p.unpackPoints)))"
+    )
+    kept = json.loads(subprocess.check_output([str(NODE), "-e", code], text=True))
+    assert kept == [[61.2344, None, 0, 100, None], [61.234, None, 0, 100, None]]
+
+
 def test_what_can_not_be_kept_is_missing() -> None:
     assert [points(v) for v in (None, float("nan"), float("inf"), 1e308, -201.0)] == [MISSING] * 5
     assert probability(float("nan")) == MISSING
+    assert [width(v) for v in (float("nan"), float("inf"), 655.34, 655.33, 0.0)] == [MISSING, WIDE, WIDE, 65533, 0]

@@ -262,3 +262,10 @@ def test_streams_that_say_next_to_nothing(images: int, positives: int, empty: Em
     found = difference(one, other, empty)
     assert np.isnan(found.p) or 0 <= found.p <= 1
     assert [change is None for change in class_differences(one, other)] == [positives == 0, True]
+
+
+def test_tiny_tails_are_no_error_of_a_caller_who_has_made_errors_of_them() -> None:
+    with np.errstate(all="raise"):
+        p = student_p(np.array([60.0, 2.0]), np.array([500.0, 3.0]))
+        assert student_quantile(0.05, np.array([500.0]))[0] == pytest.approx(1.9647, abs=1e-3)
+    assert p[0] < 1e-100

@@ -281,6 +281,18 @@ def test_of_an_edited_file_the_newest_row_is_shown() -> None:
     assert Selection({}, edited=True).of([old, new]) == ([old, new], [old, new], 0)
 
 
+def test_a_method_of_a_built_ins_name_is_no_edited_state_of_it() -> None:
+    """It was: the newer of the two hid the other, as "edited since"."""
+    ours, theirs = ("ttabench 0.2.0", "their-package 1.0")
+    runs = [
+        coded("a", "2026-01-01", provenance={"code": {"method": ours}}),
+        coded("b", "2026-01-02", provenance={"code": {"method": theirs}}),
+    ]
+    assert Selection({}).of(runs).runs == runs
+    later = coded("c", "2026-01-03", provenance={"code": {"method": "their-package 2.0"}})
+    assert Selection({}).of([*runs, later]).runs == [runs[0], later]
+
+
 def test_rows_that_are_not_shown_stay_in_the_family() -> None:
     """Who looks at fewer rows must not get smaller p, nor tighter ranks."""
     runs = [record("clip"), record("tda", tag="tuned"), record("purf"), record("purf", dataset="other")]

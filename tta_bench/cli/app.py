@@ -150,6 +150,8 @@ def _in_words(error: Exception) -> str:
             return "the working folder is gone: change to one that is there"
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             return f"the output can't be written: {error.strerror}"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, ImportError):
         where = "look at the limit of memory (ulimit -v) and at the installation (pip check)"
         return f"a library can't be loaded ({error}): {where}"

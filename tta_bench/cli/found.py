@@ -14,12 +14,12 @@ from tta_bench.system.text import counted, visible
 
 
 def find_run(results: Path | None, name: str) -> RunRecord:
-    """The run of that folder, or the only one whose name begins so."""
-    if (Path(name) / "run.json").is_file():
-        return records.load(Path(name))
-    root = results or paths.runs()
+    """Of the results the run of that name, or the only one whose name begins so; else the one in the folder there."""
+    root, there = results or paths.runs(), Path(name).resolve()
     folders = [file.parent for file in sorted(root.glob("*/run.json"))]
     matches = [folder for folder in folders if folder.name == name] or [f for f in folders if f.name.startswith(name)]
+    if not matches and (there / "run.json").is_file():
+        return records.load(there, named=True)
     if not matches:
         known = [visible(folder.name) for folder in folders]
         raise UnknownName("run", name, known, f"`ttabench leaderboard --format csv` names those in {root}.")

@@ -70,8 +70,7 @@ def leaderboard(
 ) -> None:
     """Tables of all runs, best first: methods × datasets, one per backbone and prompt."""
     from tta_bench.report.board import Wanted
-    from tta_bench.report.leaderboard import Leaderboard, metrics_of
-    from tta_bench.report.page.opening import Opening
+    from tta_bench.report.leaderboard import Leaderboard, metrics_of, opening_of
     from tta_bench.report.selection import Selection
 
     format_ = choice("--format", format_, FORMATS)
@@ -97,10 +96,10 @@ def leaderboard(
     if not runs:
         raise no_runs(results)
     chosen = tuple(names(metric, "--metric")) if metric else ()
-    wanted = Wanted(metrics_of(format_, chosen), sort, baseline or Wanted.baseline, mixed)
+    wanted = Wanted(metrics_of(format_, chosen), sort, baseline or Wanted.baseline, mixed, edited)
     opening = None
     if format_ == "html":
-        opening = Opening.asked(runs, replace(wanted, metrics=chosen, baseline=baseline or ""), fast)
+        opening = opening_of(runs, replace(wanted, metrics=chosen, baseline=baseline or ""), fast)
     board = Leaderboard(runs, wanted, fast, columns, Terminal(), opening, family)
     if output is None:
         _print(board, format_)

@@ -107,7 +107,7 @@ def info(address: PackAddress, json: AsJson = False) -> None:
 @app.command("verify", cls=Command)
 def verify(address: PackAddress) -> None:
     """Read every feature and label of a pack and say what is wrong."""
-    from tta_bench.features import pack
+    from tta_bench.features import pack, packed_views
 
     file = located(address)
     faults = pack.verify(file)
@@ -115,4 +115,8 @@ def verify(address: PackAddress) -> None:
         complain(f"{file}: {fault}")
     if faults:
         raise BadData(f"{file}: {counted(len(faults), 'fault')}")
+    opened = pack.Pack(file)
+    oddities = (*packed_views.oddities(opened, opened.recipes), *packed_views.copies(opened, opened.prompts))
+    for oddity in oddities:
+        complain(f"warning: {file}: {oddity}")
     typer.echo(f"{file}: sound")

@@ -51,7 +51,7 @@ def _folders(names: list[str], runs: Path) -> list[Path]:
     found: list[Path] = []
     among = None
     for name in names:
-        if "/" in name or (Path(name) / "run.json").is_file():
+        if "/" in name:
             found.append(Path(name))
             continue
         among = kept_runs(runs) if among is None else among

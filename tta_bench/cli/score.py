@@ -16,6 +16,7 @@ from tta_bench.cli.options import (
     Results,
     Weights,
     choice,
+    complain,
     data_paths,
     names,
     pairs,
@@ -86,6 +87,8 @@ def score(
     roots = data_paths(data)
     bench = Bench(None, data_root, device, data=roots, registry=plugins, fence=fence, progress=Terminal())
     found = [rescore(record, change, bench, Elsewhere(pack, weights, prompt)) for record in runs]
+    for warning in dict.fromkeys(said for one in found for said in one.warnings):
+        complain(f"warning: {warning}")
     shown = names(metric, "--metric") if metric else list(SHOWN)
     for name in shown:
         if name not in found[0].metrics:

@@ -52,7 +52,7 @@ def ls(json: AsJson = False, results: MoreRuns = None) -> None:
         print(_line(one, names, shutil.get_terminal_size().columns))
     unused = [one.entry for one in found if not one.runs]
     print(f"{size_text(_total(one.entry for one in found)):>7}  store, {paths.store()}")
-    if unused:
+    if unused and not problems:
         print(f"{size_text(_total(unused)):>7}  of it no run needs: `ttabench store gc` deletes that")
     for name, what in BESIDE.items():
         if (paths.home() / name).is_dir():

@@ -87,6 +87,7 @@ def satterthwaite(variances: Floats, freedoms: Floats, total: Floats | None = No
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
+@np.errstate(under="ignore")  # tails are tiny, and a caller may have made errors of that
 def student_p(statistic: Floats, freedom: Floats) -> Floats:
     """P(|T| > statistic), each [S]: with t = √ν tan u, the density is cos^(ν-1) u, up to a factor."""
     begin = np.arctan(statistic / np.sqrt(freedom))[:, None]

@@ -39,9 +39,8 @@ class Curve:
 
 def is_frozen_clip(run: RunRecord) -> bool:
     """Whether it is a run of the built-in as it is: a notebook may call a class of its own so."""
-    by = run.provenance.get("code", {}).get("method", BUILT_IN)  # version 0.1 does not say
     unchanged = not run.changes and "replaced" not in run.config.parts
-    return run.method == BASELINE and unchanged and str(by).split(" ")[0] == BUILT_IN
+    return run.method == BASELINE and unchanged and run.author == BUILT_IN
 
 
 def baseline_of(run: RunRecord, others: Sequence[RunRecord]) -> RunRecord | None:

@@ -22,7 +22,7 @@ from tta_bench.report.cells import Board as Board
 from tta_bench.report.cells import Cell as Cell
 from tta_bench.report.cells import Column as Column
 from tta_bench.report.cells import Row as Row
-from tta_bench.report.frame import HEADINGS, LESS_IS_BETTER, SCORES, SPEED
+from tta_bench.report.frame import HEADINGS, OF_LOGITS, SCORES, SPEED
 from tta_bench.report.standings import Key, Standings
 from tta_bench.report.story import sentence
 from tta_bench.system.names import SHUFFLED, kind_of
@@ -43,6 +43,7 @@ class Wanted:
     sort: str = ""  # a metric, a dataset, `average` or `method`; empty: the first metric
     baseline: str = "clip"
     mixed: bool = False
+    left_out: int = 0  # runs by code that was edited since
 
     @property
     def headings(self) -> dict[str, str]:
@@ -95,13 +96,16 @@ def _board(
     cells: Cells = {(row_of[key[:2]], columns[key[2:]], kind): cell for key, kind, cell in _cells(frame, wanted)}
     rows = sorted({row_of[key] for key in _distinct(frame, ROW)}, key=lambda row: row.name)
     shown = sorted(columns.values(), key=lambda column: column.name)
-    said = notes.notes(frame, wanted.mixed)
+    said = notes.notes(frame, wanted.mixed) + notes.left_out(wanted.left_out)
     if wanted.mixed:
         shown, cells, into = _mixed(shown, cells)
         said += notes.other_protocols(into) if into else []
     average, over, why_not = _average(shown)
     if average is not None:
-        cells |= _averages(rows, average, over, cells)
+        averages = _averages(rows, average, over, cells)
+        if not averages:
+            why_not = [*why_not, "No average: no row has a number in all of its columns."]
+        cells |= averages
         shown.append(average)
     tested = {
         (column, heading): standings[column.protocol, column.stream, metric]
@@ -110,7 +114,7 @@ def _board(
         if (column.protocol, column.stream, metric) in standings
     }
     rows = _in_order(rows, shown, cells, wanted)
-    said = [*notes.marks(shown, untrained), *why_not, *said]
+    said = [*notes.marks(shown, untrained), *notes.of_metrics(wanted.metrics), *why_not, *said]
     board = Board(
         backbone, prompt, untrained, tuple(shown), tuple(rows), cells, (), wanted.metrics, wanted.baseline, tested
     )
@@ -128,7 +132,7 @@ def _in_order(rows: Sequence[Row], columns: Sequence[Column], cells: Cells, want
 
     def place(row: Row) -> tuple[bool, float, str]:
         cell = cells.get((row, main, heading))
-        sign = 1 if heading in LESS_IS_BETTER else -1
+        sign = 1 if heading in OF_LOGITS else -1
         return cell is None, 0.0 if cell is None else sign * cell.mean, row.name
 
     return sorted(rows, key=place)

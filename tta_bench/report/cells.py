@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from tta_bench.report.frame import HEADINGS, LESS_IS_BETTER, SPEED
+from tta_bench.report.frame import HEADINGS, OF_LOGITS, SPEED
 from tta_bench.report.standings import NONE, Standings
 from tta_bench.system.names import SHUFFLED
 from tta_bench.system.text import signed
@@ -15,11 +14,6 @@ from tta_bench.system.text import signed
 RANK, INTERVAL = "rank", "95 %"  # kinds of number that come from statistics, beside those that are metrics
 UNTRAINED = "untrained: the numbers mean nothing"
 MIXED = "†"  # on a number of another protocol than the rest of its column
-
-
-def best_of(kind: str) -> Callable[..., Any]:
-    """`max`, or `min` of what is an error."""
-    return min if kind in LESS_IS_BETTER else max
 
 
 @dataclass(frozen=True)
@@ -131,7 +125,7 @@ class Board:
         value = self._rankable(row, column, kind)
         if value is None:
             return False
-        return any(len(values) > 1 and value == best_of(kind)(values) for values in self._rivals(row, column, kind))
+        return any(len(values) > 1 and value == max(values) for values in self._rivals(row, column, kind))
 
     def is_close(self, row: Row, column: Column, kind: str) -> bool:
         """Not the best of its setting (of all rows, if it is the only one of that), and not significantly below it."""
@@ -153,12 +147,12 @@ class Board:
             return None
         alike = [other for other in self._values[column, kind] if other.setting == row.setting]
         rivals = alike if len(alike) > 1 else self._values[column, kind]
-        best: Row = best_of(kind)(rivals, key=lambda other: self.cells[other, column, kind].mean)
+        best: Row = max(rivals, key=lambda other: self.cells[other, column, kind].mean)
         return None if best == row else best
 
     def _rankable(self, row: Row, column: Column, kind: str) -> float | None:
         cell = self.cells.get((row, column, kind))
-        if cell is None or cell.mixed or self.untrained or kind == HEADINGS[SPEED]:
+        if cell is None or cell.mixed or self.untrained or kind in (HEADINGS[SPEED], *OF_LOGITS):
             return None
         return round(cell.mean, 2)
 

@@ -3,7 +3,7 @@
     $TTABENCH_HOME/statistics/DIGEST.npz
 
 The digest is of the scores file (scores, labels and the images' places), the score space, how ties rank, the number of
-resamples, and VERSION. Nothing there is worth keeping: what is missing or damaged is made again.
+resamples, and the code. Nothing there is worth keeping: what is missing or damaged is made again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tta_bench.errors import BadData, StoreError, UnknownName
 from tta_bench.metrics.bootstrap import ImageResamples
 from tta_bench.metrics.paired import Resampled
 from tta_bench.records import RunRecord
+from tta_bench.report.kept import code
 from tta_bench.runs.soundness import ties_of
 from tta_bench.system import paths
 from tta_bench.system.files import digest, file_digest, write_atomically
 from tta_bench.system.seal import opened, sealed
 
-VERSION = 1  # raised whenever the same scores would give other numbers
 SEED = 0  # of the resamples: two people who compare the same runs see the same digits
 SPACES: dict[str, Callable[[metrics.Scores], metrics.Scores]] = {
     "mAP": lambda scores: scores,
@@ -58,7 +58,7 @@ def _drawn(images: int, resamples: int) -> ImageResamples:
 
 def _file(run: RunRecord, metric: str, resamples: int) -> Path:
     scores = run.files.get(records.SCORES) or _digest_on_disk(run)
-    parts = {"scores": scores, "metric": metric, "ties": ties_of(run), "resamples": resamples, "version": VERSION}
+    parts = {"scores": scores, "metric": metric, "ties": ties_of(run), "resamples": resamples, "code": code()}
     return paths.home() / "statistics" / f"{digest(parts)}.npz"
 
 

@@ -132,14 +132,18 @@ def title(runs: Sequence[RunRecord]) -> str:
     """What all of them share, as far as it is not the usual; and that rows are not of the same seeds, if so."""
     run, size = runs[0], runs[0].dataset_size
     part = f"{run.n:,} of {size:,} images" if size is not None and size != run.n else f"{run.n:,} images"
-    order = "" if kind_of(run.order) == SHUFFLED else f"order {run.order}"
     prompt = "" if run.prompt == "photo" else f"prompt {run.prompt}"
     rows: dict[str, set[str]] = {}
     for each in runs:
         rows.setdefault(each.config.digest, set()).add(each.replicate.digest)
     uneven = "rows over other seeds" if len(set(map(frozenset, rows.values()))) > 1 else ""
+    order = unusual_order(run) if len(set(map(unusual_order, runs))) == 1 else ""
     parts = (run.dataset, run.backbone, prompt, order, rules_of(run), part, uneven)
     return visible(", ".join(part for part in parts if part))
+
+
+def unusual_order(run: RunRecord) -> str:
+    return "" if kind_of(run.order) == SHUFFLED else f"order {run.order}"
 
 
 def name_of(run: RunRecord) -> str:

@@ -28,7 +28,9 @@ from tta_bench.report.figure_style import (
     one_protocol,
     styles,
     title,
+    unusual_order,
 )
+from tta_bench.report.frame import MACHINE, THREADS, rules_of
 from tta_bench.system import published
 from tta_bench.system.names import kind_of
 from tta_bench.system.text import counted, visible
@@ -206,7 +208,8 @@ def pareto(runs: Sequence[RunRecord]) -> Figure:
         for point in points.values():
             axes.plot(*point, "o", markersize=4, color=COLOURS[0] if point in front else "#888888")
         axes.set(xscale="log", xlabel="images per second (adapting)", ylabel="mAP (%)")
-        headed(figure, title(group))
+        machines = {tuple(str(run.hardware.get(key)) for key in (*MACHINE, THREADS)) for run in group}
+        headed(figure, title(group) + (f", {len(machines)} kinds of machine" if len(machines) > 1 else ""))
         axes.xaxis.set_major_formatter("{x:,g}")  # powers would be set as formulas, which are switched off
         axes.xaxis.set_minor_formatter("")
         axes.margins(x=0.18, y=0.1)
@@ -252,7 +255,8 @@ def agreement(runs: Sequence[RunRecord]) -> Figure:
             if len({(run.protocol.digest, run.config.digest, kind_of(run.order)) for run in those}) > 1:
                 named = visible(f"{key[2]} on {key[3]} with {key[0]}")
                 raise UsageError(f"{named} was run under several protocols, orders or configurations: name runs")
-            pairs.setdefault(key[-1], []).append((cell.value, float(np.mean([run.metrics["mAP"] for run in those]))))
+            label = ", ".join(part for part in (key[-1], unusual_order(those[0]), rules_of(those[0])) if part)
+            pairs.setdefault(label, []).append((cell.value, float(np.mean([run.metrics["mAP"] for run in those]))))
     if not pairs:
         raise UsageError("no paper prints a number for these runs (`ttabench published` lists what there is)")
     with drawn(3.2) as (figure, (axes,)):

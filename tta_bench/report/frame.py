@@ -13,7 +13,7 @@ from tta_bench.system.files import digest
 SCORES = {"mAP": "mAP", "mAP_centered": "centred", "mAP_softmax": "softmax"}  # metric -> its heading in tables
 SPEED = "images_per_s"
 HEADINGS = {**SCORES, SPEED: "img/s"}  # other metrics are headed by their names
-LESS_IS_BETTER = ("ECE",)
+OF_LOGITS = ("ECE",)  # errors, the less the better, which mean nothing for scores that are no logits: none is best
 USUAL = {  # rules of a protocol that need no word
     "average_precision": AP_CONVENTIONS["threshold"],
     "empty_classes": "skip",
@@ -24,6 +24,7 @@ SAYS_NOTHING = (None, "as packed", "as loaded")  # of an old record, a pack, an 
 SHOWN_DIGITS = 12  # of an identity's digest
 BETWEEN_NOTES = " | "
 MACHINE = ("processor", "accelerator")  # of a record's hardware, what its speed and last digits depend on
+THREADS = "threads"  # that torch had
 ENCODER = ("backbone_digest", "backbone_weights", "backbone_source", "prompt_file")
 VERSIONS = ("ttabench", "torch")  # that a run was recorded by, where it says so
 # Scripts read the csv by these names, and some by their place: new ones go to the end.
@@ -31,7 +32,7 @@ BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCOR
 AFTER = (
     *(SPEED, "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code"),
     *("setting", "status", "verified", "state_bytes", "rules", "notes", "images"),
-    *("encoder", "hardware", "instructions"),
+    *("encoder", "hardware", "instructions", "process", THREADS),
 )
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
@@ -75,6 +76,8 @@ def in_order(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "encoder": _encoder(run),
             "hardware": ", ".join(str(run.hardware[key]) for key in MACHINE if run.hardware.get(key)),
             "instructions": str(run.hardware.get("instructions", "")),
+            "process": str(run.provenance.get("process", "")),
+            THREADS: str(run.hardware.get(THREADS, "")),
         }
         for run in runs
     ]

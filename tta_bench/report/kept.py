@@ -5,6 +5,7 @@ Nothing there is worth keeping: what is missing or damaged is made again.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,8 +15,16 @@ from typing import Any
 from tta_bench.errors import BadData, StoreError
 from tta_bench.records import SCORES, RunRecord
 from tta_bench.system import paths
-from tta_bench.system.files import digest, write_atomically
+from tta_bench.system.files import digest, file_digest, write_atomically
 from tta_bench.system.seal import opened, sealed
+
+
+@functools.cache
+def code() -> str:
+    """Digest of what makes statistics of scores."""
+    package = Path(__file__).parents[1]
+    files = sorted(file for room in ("metrics", "report") for file in (package / room).rglob("*.py"))
+    return digest([file_digest(file) for file in files])
 
 
 def file_of(runs: Sequence[RunRecord], **what: Any) -> Path | None:
@@ -23,7 +32,14 @@ def file_of(runs: Sequence[RunRecord], **what: Any) -> Path | None:
     if not all(SCORES in run.files for run in runs):
         return None
     scores = sorted([run.run_id, run.files[SCORES], run.created] for run in runs)
-    return paths.home() / "statistics" / f"{digest({'scores': scores, **what})}.json"
+    return paths.home() / "statistics" / f"{digest({'scores': scores, 'code': code(), **what})}.json"
+
+
+def is_there(file: Path | None) -> bool:
+    try:
+        return file is not None and file.exists()
+    except OSError:  # somebody else's
+        return False
 
 
 def read(file: Path | None) -> Any:

@@ -18,7 +18,7 @@ from tta_bench.errors import UnknownName
 from tta_bench.report.board import AVERAGE, SETTINGS, Board, Column, Row, Wanted, boards
 from tta_bench.report.cells import INTERVAL, RANK, UNTRAINED
 from tta_bench.report.comparison import BASELINES
-from tta_bench.report.frame import HEADINGS
+from tta_bench.report.frame import HEADINGS, SPEED
 from tta_bench.report.latex_text import latex, shown
 from tta_bench.report.notes import SPREAD, legend
 from tta_bench.report.standings import Key, Standings
@@ -46,7 +46,11 @@ class LatexStyle:
             raise UnknownName("columns", self.columns, ROOM, f"Choose one of {', '.join(ROOM)}.")
 
     def title(self, kind: str, name: str) -> str:
-        return self.titles.get(kind, {}).get(name, name)
+        """With the name itself if another plugin has the same in print, as a fork may."""
+        known = self.titles.get(kind, {})
+        title = known.get(name, name)
+        same = [other for other, its in known.items() if its.casefold() == title.casefold() and other != name]
+        return f"{title} ({name})" if same else title
 
 
 @dataclass(frozen=True)
@@ -261,14 +265,16 @@ def _signed(text: str) -> str:
 
 def _caption(board: Board, detail: _Detail, style: LatexStyle) -> str:
     """What a reader of the paper has to know: metric, backbone, images, protocol, runs, statistics."""
-    metrics = ", ".join(HEADINGS.get(metric, metric) for metric in board.metrics)
+    percents = ", ".join(HEADINGS.get(metric, metric) for metric in board.metrics if metric != SPEED)
+    speed = HEADINGS[SPEED] if SPEED in board.metrics else ""
+    metrics = " and ".join(part for part in (f"{percents} in percent" if percents else "", speed) if part)
     backbone = style.title("backbones", board.backbone) + (f" ({UNTRAINED})" if board.untrained else "")
     seen = [
         f"{style.title('datasets', column.dataset)} {column.n:,} ({column.protocol[:8]})"
         for column in board.columns
         if column.protocol
     ]
-    said = [f"{metrics} in percent with {backbone}, prompt `{board.prompt}'. Images (protocol): {', '.join(seen)}."]
+    said = [f"{metrics} with {backbone}, prompt `{board.prompt}'. Images (protocol): {', '.join(seen)}."]
     marks = legend(board, without=_left_out(board, detail))
     for method in (*BASELINES, board.baseline):
         marks = re.sub(rf"\b{re.escape(method)}\b", lambda found: style.title("methods", found[0]), marks)

@@ -72,6 +72,13 @@ class Leaderboard:
         return self.runs if self.family is None else self.family
 
 
+def opening_of(runs: Sequence[RunRecord], wanted: Wanted, fast: bool) -> Opening:
+    """How a page opens; `wanted` has no metric and no baseline that nobody asked for."""
+    from tta_bench.report.page.opening import Opening
+
+    return Opening.asked(runs, wanted, fast)
+
+
 def metrics_of(format_: str, asked: Sequence[str]) -> tuple[str, ...]:
     """Those that were asked for; in a paper's table one, if nobody asks."""
     return tuple(asked) or (("mAP",) if format_ == "latex" else Wanted().metrics)

@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 
 import pandas as pd
 
+from tta_bench.records import CALLERS
 from tta_bench.report.cells import INTERVAL, MIXED, RANK, Board, Column
 from tta_bench.report.comparison import BASELINES
 from tta_bench.report.draws import SPACES
-from tta_bench.report.frame import BETWEEN_NOTES, SCORES, VERSIONS
+from tta_bench.report.frame import BETWEEN_NOTES, OF_LOGITS, SCORES, THREADS, VERSIONS
 from tta_bench.report.versions import several
 from tta_bench.system.names import SHUFFLED
 from tta_bench.system.text import counted
@@ -77,6 +78,13 @@ def marks(columns: Sequence[Column], untrained: bool) -> list[str]:
     return said
 
 
+def of_metrics(metrics: Collection[str]) -> list[str]:
+    """What some of them can't say of every method."""
+    found = [name for name in metrics if name in OF_LOGITS]
+    why = "takes scores for logits of the backbone's scale, and some methods return votes, shares or standard scores"
+    return [f"{name} {why}: no row is marked best in it." for name in found]
+
+
 def notes(frame: pd.DataFrame, mixed: bool = False) -> list[str]:
     counts = sorted(frame.groupby(CELL).size().unique())
     few, many = int(counts[0]), int(counts[-1])
@@ -90,7 +98,7 @@ def notes(frame: pd.DataFrame, mixed: bool = False) -> list[str]:
     for label, states in frame.groupby("label")["code"].nunique().items():
         if states > 1:
             said.append(f"{label}: {states} rows by other code, told apart by the digest of their config.")
-    for part in (_one_stream, _mixed_versions, _other_code, _machines, _encoders, _unmatched, _warned):
+    for part in (_one_stream, _mixed_versions, _other_code, _machines, _encoders, _unmatched, _unfenced, _warned):
         said += part(frame)
     tags = sorted(set(frame["tag"]) - {"default"})
     if tags:
@@ -112,13 +120,24 @@ def _one_stream(frame: pd.DataFrame) -> list[str]:
     return [f"{whose} under another name ({first['run']}): less differs between them than between others."]
 
 
+def left_out(edited: int) -> list[str]:
+    """A table that is handed on stands without the words that its maker saw."""
+    if not edited:
+        return []
+    whose = "code of the same name that was edited since, or is somebody else's"
+    return [f"{counted(edited, 'run')} by {whose}, left out (--all)."]
+
+
 def _machines(frame: pd.DataFrame) -> list[str]:
     """A processor that ran with several sets of instructions counts once with each."""
     known = _instructions(frame)
     apart = known.groupby(frame["hardware"]).transform("nunique") > 1
     named = frame["hardware"].mask(apart, frame["hardware"] + " with " + frame["instructions"])
     kinds = sorted(set(named[~apart | known.notna()]) - {""})
-    return [f"Runs of {len(kinds)} kinds of machine ({'; '.join(kinds)}): compare no img/s."] if len(kinds) > 1 else []
+    if len(kinds) > 1:
+        return [f"Runs of {len(kinds)} kinds of machine ({'; '.join(kinds)}): compare no img/s."]
+    threads = sorted(set(frame[THREADS]) - {""}, key=lambda text: (len(text), text))
+    return [f"Runs with {' and '.join(threads)} threads: compare no img/s."] if len(threads) > 1 else []
 
 
 def _instructions(frame: pd.DataFrame) -> pd.Series[str]:
@@ -143,6 +162,16 @@ def _unmatched(frame: pd.DataFrame) -> list[str]:
     named = {words: sorted(set(frame.loc[frame["status"] == status, "label"])) for status, words in STATUS.items()}
     said = [f"{', '.join(labels)} ({words})" for words, labels in named.items() if labels]
     return [f"{UNMATCHED}: {'; '.join(said)}."] if said else []
+
+
+def _unfenced(frame: pd.DataFrame) -> list[str]:
+    """Instances, which share a process with everything else that a notebook has done."""
+    labels = sorted(set(frame.loc[frame["process"].str.startswith(CALLERS), "label"]))
+    return (
+        [f"Run in a notebook's or script's own process, where nothing is fenced off: {', '.join(labels)}."]
+        if labels
+        else []
+    )
 
 
 def _warned(frame: pd.DataFrame) -> list[str]:
@@ -217,6 +246,6 @@ def statistics(board: Board) -> list[str]:
     if named:
         said.append(f"Δ {board.baseline} is the gain over {' or '.join(named)}.")
     lonely = defined and not any(s.deltas for s in board.standings.values()) and board.baseline
-    if lonely and any(row.method not in BASELINES for row in board.rows):
+    if lonely and board.baseline not in lacking and any(row.method not in BASELINES for row in board.rows):
         said.append(f"No differences: no run of {board.baseline} with the same images, seeds and order.")
     return said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from tta_bench.errors import UnknownName
+from tta_bench.report.frame import OF_LOGITS
 from tta_bench.system.names import kind_of
 
 # A row is one configuration on one protocol, as in the leaderboard: only seeds and orders may differ within it.
@@ -13,8 +14,8 @@ COLUMNS = [*ROW, "runs", "mean", "worst", "spread", "worst_run"]
 
 
 def over_orders(frame: pd.DataFrame, metric: str = "mAP") -> pd.DataFrame:
-    """`spread` is the best run minus the worst, in points of the metric, and NaN for a single run; `worst_run` names
-    the run to look at."""
+    """`spread` lies between the best run and the worst, in points of the metric, and is NaN for a single run;
+    `worst_run` names the run to look at. Of an error the largest is the worst."""
     if metric not in frame.columns:
         numbers = [name for name in frame.columns if pd.api.types.is_float_dtype(frame[name])]
         raise UnknownName("metric", metric, numbers, f"There are: {', '.join(numbers)}.")
@@ -22,9 +23,9 @@ def over_orders(frame: pd.DataFrame, metric: str = "mAP") -> pd.DataFrame:
     rows = []
     for key, runs in defined.groupby(ROW, sort=True):
         values = runs[metric]
-        worst, best = float(values.min()), float(values.max())
-        worst_run = str(runs["run"].iloc[int(values.argmin())])
-        spread = best - worst if len(runs) > 1 else float("nan")
+        place = int(values.argmax() if metric in OF_LOGITS else values.argmin())
+        worst, worst_run = float(values.iloc[place]), str(runs["run"].iloc[place])
+        spread = float(values.max() - values.min()) if len(runs) > 1 else float("nan")
         rows.append((*key, len(runs), float(values.mean()), worst, spread, worst_run))
     return pd.DataFrame(rows, columns=COLUMNS)
 

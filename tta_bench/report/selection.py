@@ -67,10 +67,9 @@ def without_edited(runs: Sequence[RunRecord]) -> list[RunRecord]:
 def _filtered(runs: Sequence[RunRecord], field: str, values: Sequence[str]) -> list[RunRecord]:
     answers = FIELDS.get(field)
     if answers is None:
-        known = {run.protocol.digest[:12] for run in runs}
-        _refuse_unknown(
-            field, [value for value in values if not any(name.startswith(value[:12]) for name in known)], known
-        )
+        digests = {run.protocol.digest for run in runs}
+        unknown = [value for value in values if not any(digest.startswith(value) for digest in digests)]
+        _refuse_unknown(field, unknown, {digest[:12] for digest in digests})
         return [run for run in runs if run.protocol.digest.startswith(tuple(values))]
     known = {answer for run in runs for answer in answers(run)}
     _refuse_unknown(field, [value for value in values if value not in known], known)
@@ -107,4 +106,4 @@ def _apart_from_code(run: RunRecord) -> Hashable:
     parts = {name: value for name, value in run.config.parts.items() if name not in code}
     protocol = {name: value for name, value in run.protocol.parts.items() if name != DATA_CODE}
     # Where no code was recorded (version 0.1), two configurations with these parts are one.
-    return digest(parts), digest(protocol), kind_of(run.order)
+    return digest(parts), digest(protocol), kind_of(run.order), run.author

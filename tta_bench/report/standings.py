@@ -21,7 +21,6 @@ from tta_bench.report.frame import SHOWN_DIGITS
 from tta_bench.system.names import kind_of
 from tta_bench.system.progress import Advance, Reporter, Silent
 
-VERSION = 4  # raised whenever the same scores would give other numbers, or they are kept in another form
 Key = tuple[str, str, str]  # protocol, kind of order and metric
 
 
@@ -97,7 +96,7 @@ def resampling(
 ) -> Iterator[Advance]:
     """Whom to tell how far it is; nobody waits for what is on disk."""
     files = [(_file(group, metric, baseline), len(group)) for group, metric in asked]
-    missing = sum(runs for file, runs in files if file is None or not file.exists())
+    missing = sum(runs for file, runs in files if not kept.is_there(file))
     with (reporter if reporter and missing else Silent()).task("resampling images", missing, "runs") as done:
         yield done
 
@@ -107,7 +106,7 @@ def key_of(runs: Sequence[RunRecord], metric: str) -> Key:
 
 
 def _file(runs: Sequence[RunRecord], metric: str, baseline: str) -> Path | None:
-    return kept.file_of(runs, metric=metric, baseline=baseline, versions=[VERSION, draws.VERSION])
+    return kept.file_of(runs, metric=metric, baseline=baseline)
 
 
 def standings_of(

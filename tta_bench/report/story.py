@@ -152,4 +152,4 @@ def _beaten_in(board: Board, columns: list[Column], heading: str) -> str:
         if compared or unequal:
             said.append(f"{baseline} in {beaten} of {compared}{_beside(unequal)}")
     how = "significantly " if board.tested else ""
-    return f"training-free baselines {how}beaten in {heading}: {', '.join(said)}" if said else ""
+    return f"training-free baselines {how}beaten by adapting methods in {heading}: {', '.join(said)}" if said else ""

@@ -43,7 +43,7 @@ def page(
     saves what the last page took to work out; statistics are made over the `family`, of which the runs may be a part.
     """
     memory, opening = memory or Memory(), opening or Opening()
-    wanted = Wanted(baseline=opening.baseline) if opening.baseline else None
+    wanted = Wanted(baseline=opening.baseline or Wanted.baseline, left_out=opening.left_out)
     found = page_boards(runs, memory, wanted, opening.fast, reporter, family)
     style, script = asset("style.css"), _script()
     policy = [

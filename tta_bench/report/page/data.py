@@ -16,9 +16,9 @@ from typing import Any
 from tta_bench.records import RunRecord, one_of_each
 from tta_bench.report.board import Board, Column, Row, Wanted, boards
 from tta_bench.report.comparison import ProtocolStatistics, by_protocol
-from tta_bench.report.frame import LESS_IS_BETTER, SCORES, SHOWN_DIGITS, long_form
+from tta_bench.report.frame import OF_LOGITS, SCORES, SHOWN_DIGITS, long_form
 from tta_bench.report.page.memory import Memory, written
-from tta_bench.report.page.packing import packed, points
+from tta_bench.report.page.packing import packed_points
 from tta_bench.report.page.provenance import Shared, provenance, texts
 from tta_bench.report.page.statistics import ColumnStatistics, column_statistics
 from tta_bench.report.page.stream import curves_of
@@ -28,6 +28,7 @@ from tta_bench.system.names import kind_of
 from tta_bench.system.progress import Reporter
 from tta_bench.system.text import visible
 
+MANY = 40_000  # values of classes on a board: their texts would take too much of a page
 COSTS: dict[str, Callable[[RunRecord], float | None]] = {
     "images_per_s": lambda run: run.speed.get("images_per_s"),
     "forwards_per_image": lambda run: run.counts.get("forwards_per_image"),
@@ -125,6 +126,7 @@ def content(found: Sequence[PageBoard], memory: Memory) -> dict[str, Any]:
 
 def _board(page: PageBoard, shared: Shared, memory: Memory) -> dict[str, Any]:
     board, cells = page.board, page.cells
+    fine = sum(len(runs[0].per_class_ap) for runs in cells if runs) <= MANY
     others = dict.fromkeys(name for runs in cells for run in runs for name in run.metrics if name not in SCORES)
     return {
         "title": visible(board.title),
@@ -137,9 +139,12 @@ def _board(page: PageBoard, shared: Shared, memory: Memory) -> dict[str, Any]:
         "rows": [_row(page, row, shared) for row in board.rows],
         "metrics": {visible(name): _metric(page, name) for name in (*SCORES, *others)},
         "statistics": {metric: _statistics(page, metric) for metric in SCORES},
-        "ap": [_class_ap(runs) for runs in cells],
+        "ap": [_class_ap(runs, fine) for runs in cells],
+        "uneven": {
+            number: made for number, runs in enumerate(cells) if (made := _each_class_ap(page, runs, fine)) is not None
+        },
         "signs": [_signs(page, column) for column in board.columns],
-        "curves": curves_of(cells, len(board.columns), memory),
+        "curves": curves_of(cells, len(board.columns), memory, fine),
         "cost": {name: [_median(cost, runs) for runs in cells] for name, cost in COSTS.items()},
         "published": _published(page),
         "runs": [[provenance(run, shared) for run in sorted(runs, key=_replicate)] for runs in cells],
@@ -191,8 +196,8 @@ def _metric(page: PageBoard, name: str) -> dict[str, Any]:
             means.append(_rounded(average.mean if average else statistics.fmean(values) if values else None))
             deviations.append(_rounded(statistics.stdev(values) if len(values) > 1 else None))
     found: dict[str, Any] = {"mean": means, "sd": deviations}
-    if name in LESS_IS_BETTER:
-        found["less"] = True
+    if name in OF_LOGITS:
+        found["less"] = True  # and none is marked
     if name in SCORES:
         places = [(row, column) for row in board.rows for column in board.columns]
         intervals = [page.estimate(row, column, name) or (None, None) for row, column in places]
@@ -213,12 +218,24 @@ def _statistics(page: PageBoard, metric: str) -> dict[str, Any]:
     }
 
 
-def _class_ap(runs: Sequence[RunRecord]) -> str:
+def _class_ap(runs: Sequence[RunRecord], fine: bool) -> str:
     """AP of each class, mean over replicates."""
     if not runs:
         return ""
     of_class = ([v for run in runs if (v := run.per_class_ap.get(name)) is not None] for name in runs[0].per_class_ap)
-    return packed(points(statistics.fmean(values) if values else None) for values in of_class)
+    return packed_points((statistics.fmean(values) if values else None for values in of_class), fine)
+
+
+def _each_class_ap(page: PageBoard, runs: Sequence[RunRecord], fine: bool) -> list[str] | None:
+    """AP of each class for every replicate, where rows of a column have other ones: a difference rests on those that
+    two rows share."""
+    if not runs:
+        return None
+    column = runs[0].protocol.digest, kind_of(runs[0].order)
+    beside = (of for of in page.runs.values() if (of[0].protocol.digest, kind_of(of[0].order)) == column)
+    if len({frozenset(map(_replicate, of)) for of in beside}) == 1:
+        return None
+    return [_class_ap([run], fine) for run in sorted(runs, key=_replicate)]
 
 
 def _signs(page: PageBoard, column: Column) -> dict[str, str]:
@@ -250,4 +267,4 @@ def _published(page: PageBoard) -> list[dict[str, Any]]:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(value, 2)
+    return None if value is None or not math.isfinite(value) else round(value, 4)  # two are shown, also of differences

@@ -20,6 +20,7 @@ class Opening:
     sort: str = ""  # a dataset, `average` or `method`
     baseline: str = ""  # a method; every cell is then the difference to it
     fast: bool = False  # without statistics
+    left_out: int = 0  # runs by code that was edited since
 
     @classmethod
     def asked(cls, runs: Sequence[RunRecord], wanted: Wanted, fast: bool) -> Opening:
@@ -41,7 +42,7 @@ class Opening:
         columns = {"average", "method", *(run.dataset for run in runs)}
         if sort and sort not in columns:
             raise UnknownName("column to sort by", sort, columns)
-        return cls(metrics[0] if metrics else "", sort, wanted.baseline, fast)
+        return cls(metrics[0] if metrics else "", sort, wanted.baseline, fast, wanted.left_out)
 
     def to_json(self) -> dict[str, str]:
         """As a link would say it; numbers come largest first."""

@@ -1,7 +1,9 @@
 """Numbers -> text that takes little room in a page: 16 bits each, in base64. assets/numbers.js reads them.
 
-Points (of mAP or AP) are kept to a hundredth and shifted so that differences fit too; p is kept as its logarithm, to
-less than a tenth of a percent. What is undefined, or out of reach, is MISSING.
+Differences (of mAP) are kept to a hundredth of a point, as they are shown, and widths of intervals, which those of a
+few photos exceed; p is kept as its logarithm, to less than a tenth of a percent. Points that the page itself subtracts
+from each other have 24 bits, or the last digit shown would be another one; where there are many, 16, and one digit is
+shown. What is undefined is MISSING.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 MISSING = 0xFFFF
+WIDE = 0xFFFE  # an interval of which half is more than the others can say, 655.33 points
 SHIFT = 20_000  # hundredths of a point: from -200 to 200 points
 P_STEPS = 4096  # per decade: p down to 1e-15
+FINE, COARSE = 10_000, 500  # to a point
+ROUGH = "~"  # begins a text of coarse ones
 SIGNS = ("", "+", "-")  # of which three go into a letter
 
 
@@ -21,6 +26,13 @@ def points(value: float | None) -> int:
     if value is None or not math.isfinite(value) or abs(value) > SHIFT / 100:
         return MISSING
     return round(value * 100) + SHIFT
+
+
+def width(value: float) -> int:
+    """Hundredths of a point, of something that is never below nothing."""
+    if math.isnan(value):
+        return MISSING
+    return WIDE if value * 100 >= WIDE - 0.5 else round(value * 100)
 
 
 def probability(p: float) -> int:
@@ -32,6 +44,15 @@ def probability(p: float) -> int:
 
 def packed(codes: Iterable[int]) -> str:
     return base64.b64encode(b"".join(code.to_bytes(2, "little") for code in codes)).decode()
+
+
+def packed_points(values: Iterable[float | None], fine: bool) -> str:
+    """Percentages, each in 24 bits or in 16."""
+    scale, size = (FINE, 3) if fine else (COARSE, 2)
+    codes = (round(v * scale) if v is not None and 0 <= v <= 100 else 256**size - 1 for v in values)
+    return ("" if fine else ROUGH) + base64.b64encode(
+        b"".join(code.to_bytes(size, "little") for code in codes)
+    ).decode()
 
 
 def packed_signs(signs: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from tta_bench.errors import UsageError
 from tta_bench.records import RunRecord
 from tta_bench.report.page import page
 from tta_bench.report.page.memory import Memory
+from tta_bench.system import asked, outcome
 from tta_bench.system.files import digest
 
 HERE = "127.0.0.1"
@@ -36,11 +37,12 @@ class Viewer:
         self._made: tuple[str, bytes] = ("", b"")
 
     def mark(self) -> str:
-        """Another one as soon as a run is added, removed or written again."""
+        """Another one as soon as a run is added, removed, written again, asked for or verified."""
         facts = []
-        for file in sorted(self._folder.glob("*/run.json")):
+        beside = {file for name in (asked.FILE, outcome.FILE) for file in self._folder.glob(f"*/{name}")}
+        for file in sorted({*self._folder.glob("*/run.json"), *beside}):
             try:
-                facts.append([file.parent.name, file.stat().st_mtime_ns])
+                facts.append([file.parent.name, file.name, file.stat().st_mtime_ns])
             except OSError:  # removed this moment
                 continue
         return digest(facts)[:16]

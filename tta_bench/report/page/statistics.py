@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 from tta_bench.metrics.significance import LEVEL
 from tta_bench.records import RunRecord
-from tta_bench.report import draws, kept
+from tta_bench.report import kept
 from tta_bench.report.comparison import BASELINES, Pair, ProtocolStatistics
-from tta_bench.report.page.packing import MISSING, packed, packed_signs, points, probability
+from tta_bench.report.page.packing import MISSING, packed, packed_signs, points, probability, width
 
-VERSION = 1  # raised whenever the same scores would give other numbers, or they are kept in another form
 PAIRED = 40  # rows of a column of which every two are compared
 PAIRED_BY_CLASS = 20
 NONE = (MISSING,) * 4  # difference, half of its interval, p, adjusted p
@@ -91,7 +90,7 @@ def _codes(differences: Iterable[Difference | None], sign: int = 1) -> Iterable[
         if found is None:
             yield from NONE
         else:
-            yield from (points(sign * found.value), points(found.half))
+            yield from (points(sign * found.value), width(found.half))
             yield from (probability(found.p), probability(found.p_adjusted))
 
 
@@ -99,7 +98,7 @@ def column_statistics(
     runs: Sequence[RunRecord], metric: str, baseline: str, statistics: Callable[[], ProtocolStatistics]
 ) -> ColumnStatistics:
     """Of runs whose scores are at hand. The statistics are asked for only if nothing is kept."""
-    limits = [VERSION, draws.VERSION, PAIRED, PAIRED_BY_CLASS]
+    limits = [PAIRED, PAIRED_BY_CLASS]
     file = kept.file_of(runs, page=metric, baseline=baseline, versions=limits)
     known = ColumnStatistics.parsed(kept.read(file))
     if known is not None:

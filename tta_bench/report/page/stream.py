@@ -14,18 +14,18 @@ from tta_bench.records import RunRecord
 from tta_bench.report import kept
 from tta_bench.report.along import Curve, baseline_of, curve
 from tta_bench.report.page.memory import Memory, written
-from tta_bench.report.page.packing import packed, points
-
-VERSION = 1  # raised whenever the same scores would give other curves
+from tta_bench.report.page.packing import packed_points
 
 
-def curves_of(cells: Sequence[Sequence[RunRecord]], columns: int, memory: Memory) -> list[dict[str, Any] | None]:
+def curves_of(
+    cells: Sequence[Sequence[RunRecord]], columns: int, memory: Memory, fine: bool
+) -> list[dict[str, Any] | None]:
     """Of each cell: images seen at each point, mAP so far and in the window, and frozen CLIP's so far."""
     found: list[dict[str, Any] | None] = []
     for number, runs in enumerate(cells):
         others = [run for cell in cells[number % columns :: columns] for run in cell]
         curves = [made for run in runs if (made := _curve(run, baseline_of(run, others), memory)) is not None]
-        found.append(_mean(curves) if curves else None)
+        found.append(_mean(curves, fine) if curves else None)
     return found
 
 
@@ -40,7 +40,7 @@ def _curve(run: RunRecord, baseline: RunRecord | None, memory: Memory) -> Curve 
 
 
 def _kept(run: RunRecord, baseline: RunRecord | None) -> Curve | None:
-    file = kept.file_of([run] if baseline is None else [run, baseline], curve=[VERSION, along.POINTS, run.run_id])
+    file = kept.file_of([run] if baseline is None else [run, baseline], curve=[along.POINTS, run.run_id])
     known = _parsed(kept.read(file))
     if known is not None:
         return known
@@ -69,16 +69,16 @@ def _parsed(content: Any) -> Curve | None:
         return None
 
 
-def _mean(curves: Sequence[Curve]) -> dict[str, Any]:
+def _mean(curves: Sequence[Curve], fine: bool) -> dict[str, Any]:
     beside = [c.baseline for c in curves if c.baseline is not None]
     return {
         "ends": list(curves[0].ends),
         "window": curves[0].window,
-        "own": _packed([c.own for c in curves]),
-        "recent": _packed([c.own_window for c in curves]),
-        "clip": _packed(beside) if len(beside) == len(curves) else "",
+        "own": _packed([c.own for c in curves], fine),
+        "recent": _packed([c.own_window for c in curves], fine),
+        "clip": _packed(beside, fine) if len(beside) == len(curves) else "",
     }
 
 
-def _packed(series: Sequence[Floats]) -> str:
-    return packed(points(float(value)) for value in np.mean(series, axis=0))
+def _packed(series: Sequence[Floats], fine: bool) -> str:
+    return packed_points((float(value) for value in np.mean(series, axis=0)), fine)

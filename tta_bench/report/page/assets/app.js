@@ -60,7 +60,7 @@ function tableView(board) {
   const legend = state.baseline
     ? ["Each cell: difference, half of its 95 % interval, adjusted p. Coloured: significant. ",
       "Click the baseline's name again for the values."]
-    : ["Bold is the best of a column and of each setting in it, underlined is not significantly below the best of its setting; ",
+    : ["Bold is the best of a column and of each setting in it, over all rows, underlined is not significantly below the best of its setting; ",
       "small: the ranks that can't be excluded. ",
       "Click a name to compare with it, a cell for where it comes from."];
   const table = exportedTable(board, state);

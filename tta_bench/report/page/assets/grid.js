@@ -23,23 +23,59 @@ function deltaFacts(board, state, row, column, baseline) {
   const said = board.statistics[state.metric], { mean } = board.metrics[state.metric], width = board.columns.length;
   const found = said ? difference(said.pairs[column], board.rows.length, row, baseline) : null;
   if (found) {
-    const { value, low, high } = found, adjusted = shownP(found.adjusted);
+    const { value, half } = found, adjusted = shownP(found.adjusted);
     return {
-      value, text: signed(value), half: `±${shown(high - value)}`, p: `p ${adjusted}`, certain: isSignificant(found),
-      about: `Δ ${signed(value)}, 95 % interval ${signed(low)} to ${signed(high)}; `
+      value, text: signed(value), half: `±${half === Infinity ? "> 655" : shown(half)}`, p: `p ${adjusted}`,
+      certain: isSignificant(found),
+      about: `Δ ${signed(value)}, ${intervalAround(value, half)}; `
         + `p ${shownP(found.p)}, adjusted ${adjusted} (${found.correction})`,
     };
   }
   const value = mean[row * width + column], other = mean[baseline * width + column];
   if (value === null || other === null) return { value: null, text: "–", about: "nothing to compare" };
+  if (!haveSameRuns(board, row, baseline, column)) {
+    return { value: null, text: "–", about: "the two are over other seeds or orders, and this has no test" };
+  }
   const untested = said ? "the two have not been compared in this page" : "this metric has no test";
   const why = board.columns[column].protocol ? untested : "an average has no test";
   return { value: value - other, text: signed(value - other), about: `Δ ${signed(value - other)}; no interval: ${why}` };
 }
 
+function replicatesOf(board, cell) {
+  return board.runs[cell].map((run) => `${run.seed} ${run.order}`);
+}
+
+// Of an average: in every column.
+function haveSameRuns(board, one, other, column) {
+  const width = board.columns.length, columns = board.columns[column].protocol ? [column] : board.columns.keys();
+  return [...columns].every((place) => {
+    const [own, its] = [one, other].map((row) => replicatesOf(board, row * width + place).sort().join());
+    return own === its;
+  });
+}
+
+// AP of each class in two cells, over the seeds and orders that both have; null for each if they share none.
+function sharedAp(board, one, other) {
+  if (!board.uneven[one] || !board.uneven[other]) return [one, other].map((cell) => unpackPoints(board.ap[cell]));
+  const both = replicatesOf(board, one).filter((name) => replicatesOf(board, other).includes(name));
+  return [one, other].map((cell) => {
+    const names = replicatesOf(board, cell);
+    const runs = board.uneven[cell].map(unpackPoints).filter((_, k) => both.includes(names[k]));
+    const meanOf = (values) => (!values.length || values.includes(null) ? null : values.reduce((a, b) => a + b) / values.length);
+    return unpackPoints(board.ap[cell]).map((_, k) => meanOf(runs.map((ap) => ap[k])));
+  });
+}
+
+function intervalAround(value, half) {
+  if (half === null) return "no interval";
+  if (half === Infinity) return "95 % interval more than 655 to either side";
+  return `95 % interval ${signed(value - half)} to ${signed(value + half)}`;
+}
+
 function bestOf(facts, less) {
+  if (less) return null; // an error of scores that need not be logits
   const values = facts.map((f) => f.value).filter((v) => v !== null).map((v) => Number(v.toFixed(2)));
-  return values.length > 1 ? (less ? Math.min : Math.max)(...values) : null;
+  return values.length > 1 ? Math.max(...values) : null;
 }
 
 // The table on screen: rows in order, each with the facts of its cells.
@@ -47,8 +83,9 @@ function tableOf(board, state) {
   const kept = keptRows(board.rows, state);
   const baseline = board.rows.findIndex((row) => row.name === state.baseline), against = baseline < 0 ? null : baseline;
   const factsOf = (row) => board.columns.map((_, column) => cellFacts(board, state, row.number, column, against));
-  const facts = new Map(kept.map((row) => [row.number, factsOf(row)]));
-  const less = Boolean(board.metrics[state.metric].less); // an error: the smallest is the best
+  const every = board.rows.map((row, number) => ({ ...row, number }));
+  const facts = new Map(every.map((row) => [row.number, factsOf(row)]));
+  const less = Boolean(board.metrics[state.metric].less); // an error: the smallest stands first
   const sort = parseSort(state.sort || (less ? "" : "-") + board.columns[0].name);
   const column = board.columns.findIndex((c) => c.name === sort.by);
   const valueOf = (row) => {
@@ -57,11 +94,11 @@ function tableOf(board, state) {
     return fact.isBaseline ? 0 : fact.value; // among differences the baseline's is nothing
   };
   const rows = sortedRows(kept, valueOf, sort.down);
-  if (!board.untrained && baseline < 0) {
+  if (!board.untrained && baseline < 0) { // over all rows, as the tests behind the underlining are: a filter hides, and judges nothing
     board.columns.forEach((_, c) => {
-      const factOf = (row) => facts.get(row.number)[c], ofAll = bestOf(rows.map(factOf), less);
-      for (const setting of new Set(rows.map((row) => row.setting))) {
-        const those = rows.filter((row) => row.setting === setting).map(factOf), best = [ofAll, bestOf(those, less)];
+      const factOf = (row) => facts.get(row.number)[c], ofAll = bestOf(every.map(factOf), less);
+      for (const setting of new Set(every.map((row) => row.setting))) {
+        const those = every.filter((row) => row.setting === setting).map(factOf), best = [ofAll, bestOf(those, less)];
         for (const fact of those) fact.best = fact.value !== null && best.includes(Number(fact.value.toFixed(2)));
       }
     });

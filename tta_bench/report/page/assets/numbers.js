@@ -1,6 +1,6 @@
 // Numbers as the page holds them (packing.py) and as it shows them. Pure functions, tested in node.
 
-const MISSING = 0xffff, SHIFT = 20000, P_STEPS = 4096, LEVEL = 0.05;
+const MISSING = 0xffff, WIDE = 0xfffe, SHIFT = 20000, P_STEPS = 4096, LEVEL = 0.05;
 
 const unpacked = new Map(); // every cell of a column asks for the same text
 
@@ -13,8 +13,26 @@ function unpack(text) {
   return unpacked.get(text);
 }
 
+// Percentages of 24 bits each, or of 16.
+function unpackPoints(text) {
+  const rough = isRough(text), [size, scale] = rough ? [2, 500] : [3, 10000], bytes = atob(rough ? text.slice(1) : text);
+  const code = (i) => Array.from({ length: size }, (_, k) => bytes.charCodeAt(i + k) * 256 ** k).reduce((a, b) => a + b);
+  const codes = Array.from({ length: bytes.length / size }, (_, k) => code(size * k));
+  return codes.map((found) => (found === 256 ** size - 1 ? null : found / scale));
+}
+
+function isRough(text) {
+  return text.startsWith("~");
+}
+
 function fromPoints(code) {
   return code === MISSING ? null : (code - SHIFT) / 100;
+}
+
+// Half of an interval: Infinity where it is wider than can be said.
+function fromWidth(code) {
+  if (code === MISSING) return null;
+  return code === WIDE ? Infinity : code / 100;
 }
 
 function fromProbability(code) {
@@ -49,8 +67,8 @@ function difference(pairs, rows, one, other) {
 function pairAt(codes, place, sign) {
   const [delta, half, p, adjusted] = codes.slice(4 * place, 4 * place + 4);
   if (delta === undefined || delta === MISSING) return null;
-  const value = sign * fromPoints(delta), width = fromPoints(half);
-  return { value, low: value - width, high: value + width, p: fromProbability(p), adjusted: fromProbability(adjusted) };
+  const value = sign * fromPoints(delta);
+  return { value, half: fromWidth(half), p: fromProbability(p), adjusted: fromProbability(adjusted) };
 }
 
 function isSignificant(found) {

@@ -41,6 +41,10 @@ function numbersBelow(caption, table) {
 
 // ------------------------------------------------------------------------------------------ classes
 
+function differenceOfAp(own, its) {
+  return own.map((ap, k) => (ap === null || its[k] === null ? null : ap - its[k]));
+}
+
 function classesView(board, state, change, shared) {
   const column = chosenColumn(board, state);
   const place = (row) => row.number * board.columns.length + column.number;
@@ -49,11 +53,11 @@ function classesView(board, state, change, shared) {
   const baseline = measured.find((row) => row.name === state.baseline)
     || measured.find((row) => row.method === "clip" && row.tag === "default") || measured[0];
   const names = shared[column.classes];
-  const apOf = (row) => unpack(board.ap[place(row)]).map(fromPoints), base = apOf(baseline);
+  const base = unpackPoints(board.ap[place(baseline)]), digits = isRough(board.ap[place(baseline)]) ? 1 : 2;
   const kept = new Set(keptRows(board.rows, state).map((row) => row.number));
   const lines = measured.filter((row) => row !== baseline && kept.has(row.number)).map((row) => ({
     name: row.name,
-    delta: apOf(row).map((ap, k) => (ap === null || base[k] === null ? null : ap - base[k])),
+    delta: differenceOfAp(...sharedAp(board, place(row), place(baseline))),
     signs: classSigns(board.signs[column.number], names.length, row.number, baseline.number),
   }));
   const order = sortedClasses(names, base, baseline.name, lines, state.of);
@@ -74,8 +78,8 @@ function classesView(board, state, change, shared) {
       heads: ["class", `${baseline.name} AP`, ...lines.map((line) => `${line.name} Δ`)],
       rows: order.map(({ name, number }) => [
         { text: name },
-        { text: shown(base[number]) },
-        ...lines.map((line) => ({ text: line.delta[number] === null ? "–" : signed(line.delta[number]) })),
+        { text: shown(base[number], digits) },
+        ...lines.map((line) => ({ text: line.delta[number] === null ? "–" : signed(line.delta[number], digits) })),
       ]),
     },
   };
@@ -122,7 +126,7 @@ function streamView(board, state, change) {
   const all = keptRows(board.rows, state)
     .map((row) => ({ name: row.name, curve: board.curves[row.number * board.columns.length + column.number] }))
     .filter(({ curve }) => curve && (kind !== "gain" || curve.clip))
-    .map(({ name, curve }) => ({ name, x: curve.ends, y: curveValues(curve, kind), window: curve.window }))
+    .map(({ name, curve }) => ({ name, x: curve.ends, y: curveValues(curve, kind), window: curve.window, digits: isRough(curve.own) ? 1 : 2 }))
     .filter((line) => line.y.some((value) => value !== null));
   if (!all.length) {
     return empty(kind === "gain" ? "No run of clip on the same images to hold it against."
@@ -134,7 +138,7 @@ function streamView(board, state, change) {
   const caption = `${said[kind]}, along the stream of ${column.name}`;
   const table = {
     heads: ["images", ...series.map((line) => line.name)],
-    rows: series[0].x.map((x, k) => [{ text: String(x) }, ...series.map((line) => ({ text: shown(line.y[k]) }))]),
+    rows: series[0].x.map((x, k) => [{ text: String(x) }, ...series.map((line) => ({ text: shown(line.y[k], line.digits) }))]),
   };
   const isGain = kind === "gain";
   return {
@@ -149,9 +153,9 @@ function streamView(board, state, change) {
 }
 
 function curveValues(curve, kind) {
-  const own = unpack(curve[kind === "recent" ? "recent" : "own"]).map(fromPoints);
+  const own = unpackPoints(curve[kind === "recent" ? "recent" : "own"]);
   if (kind !== "gain") return own;
-  const clip = unpack(curve.clip).map(fromPoints);
+  const clip = unpackPoints(curve.clip);
   return own.map((value, k) => (value === null || clip[k] === null ? null : value - clip[k]));
 }
 
@@ -162,18 +166,20 @@ function costView(board, state, change) {
   const kinds = Object.entries(COSTS).map(([value, { text }]) => ({ value, text }));
   const controls = [columnChoice(board, state, change), choice("Against", kinds, kind, (of) => change({ of }))];
   const metric = board.metrics[state.metric], { text, more } = COSTS[kind];
-  const points = keptRows(board.rows, state).map((row) => {
+  const all = keptRows(board.rows, {}).map((row) => {
     const cell = row.number * board.columns.length + column.number;
     const [low, high] = metric.low ? [metric.low[cell], metric.high[cell]] : [null, null];
     return { name: row.name, x: board.cost[kind][cell], y: metric.mean[cell], low, high };
   }).filter((point) => point.x !== null && point.y !== null);
+  const kept = new Set(keptRows(board.rows, state).map((row) => row.name)), points = all.filter((point) => kept.has(point.name));
   if (!points.length) return empty("No run has recorded this cost.", controls);
-  const front = paretoFront(points, more);
+  // Over all rows: a filter hides those that are better, and they are there all the same. None in an error.
+  const front = metric.less ? [] : paretoFront(all, more).filter((point) => kept.has(point.name));
   const drawn = [...new Set([...front, ...points])].slice(0, MOST_POINTS);
   const caption = `${state.metric} against ${text}, on ${column.name}`;
   const table = {
     heads: ["method", text, state.metric, "on the front"],
-    rows: [...points].sort((a, b) => b.y - a.y).map((point) => [
+    rows: [...points].sort((a, b) => (metric.less ? a.y - b.y : b.y - a.y)).map((point) => [
       { text: point.name }, { text: scaled(point.x) }, { text: shown(point.y) }, { text: front.includes(point) ? "yes" : "" },
     ]),
   };
@@ -182,7 +188,7 @@ function costView(board, state, change) {
     caption, controls, table,
     content: [
       pointPlot(caption, drawn, front, text, `${state.metric} (%)`, { log: points.every((point) => point.x > 0) }),
-      note("Joined: no other row is better in both. Bars are 95 % intervals. ", kind === "images_per_s" ? speed : ""),
+      note(metric.less ? "No row is best in an error. " : "Joined: no other row is better in both. Bars are 95 % intervals. ", kind === "images_per_s" ? speed : ""),
       numbersBelow(caption, table),
     ],
   };
