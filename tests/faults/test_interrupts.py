@@ -15,11 +15,20 @@ import pytest
 from tests.conftest import Invoke
 from tests.faults.toy_runs import PATIENCE, QUICK, WITH_WORKERS
 
-COMMAND = "from tta_bench.cli.main import main\nprint('here', flush=True)\nmain()"
+COMMAND = """
+from tta_bench.cli.main import Interrupts, main
+
+def listen(self, listen=Interrupts.listen):
+    listen(self)
+    print("here", flush=True)
+
+Interrupts.listen = listen
+main()
+"""
 
 
 def interrupted(home: Path, *delays: float) -> tuple[int, str]:
-    """Counted from the moment when our code has the word: what comes before is Python starting and importing it."""
+    """Counted from the moment when our code listens: what comes before is Python starting and importing it."""
     environment = {**os.environ, "TTABENCH_HOME": str(home), "TOY_DELAY": "0.02"}
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *QUICK],
@@ -47,7 +56,7 @@ def check_interrupted(code: int, err: str) -> None:
     )
 
 
-@pytest.mark.parametrize("delays", [(0.03,), (0.1,), (0.4,), (0.9,), (0.05, 0.01), (1.5, 0.0), (1.5, 0.01)])
+@pytest.mark.parametrize("delays", [(0.0,), (0.03,), (0.1,), (0.4,), (0.9,), (0.05, 0.01), (1.5, 0.0), (1.5, 0.01)])
 def test_interrupted_early_or_twice(tmp_path: Path, delays: tuple[float, ...]) -> None:
     check_interrupted(*interrupted(tmp_path, *delays))
 
@@ -63,6 +72,18 @@ def test_interrupted_before_a_command_looks_after_it(invoke: Invoke, monkeypatch
     assert result.code == 130
     assert result.err.strip() == "ttabench: interrupted"
 
+
+AS_IT_BEGINS_TO_LISTEN = """
+import os, signal
+from tta_bench.cli.main import Interrupts, main
+
+def listen(self, listen=Interrupts.listen):
+    listen(self)
+    os.kill(os.getpid(), signal.SIGINT)
+
+Interrupts.listen = listen
+main()
+"""
 
 TWICE_WHILE_IT_SPEAKS = """
 import os, signal
@@ -82,10 +103,11 @@ os.kill(os.getpid(), signal.SIGINT)
 """
 
 
-def test_interrupted_again_while_it_says_so() -> None:
-    """Two of them within a few microseconds: the second came between the words and the end, and said them again."""
+@pytest.mark.parametrize("script", [AS_IT_BEGINS_TO_LISTEN, TWICE_WHILE_IT_SPEAKS])
+def test_interrupted_at_moments_of_microseconds(script: str) -> None:
+    """Two Ctrl-C at once: the second came between the words and the end, and said them again."""
     process = subprocess.run(
-        [sys.executable, "-c", TWICE_WHILE_IT_SPEAKS],
+        [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -19,8 +19,8 @@ SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 def main() -> None:
     """Entry point. Ctrl-C ends it with one line at any moment, and a second one at once."""
     interrupts = Interrupts()
-    interrupts.listen()
     try:
+        interrupts.listen()
         from tta_bench.cli.app import command
 
         command()
