@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from torch import Tensor
@@ -73,6 +74,25 @@ def test_a_worker_that_dies(
     assert scores == rendered_here
     assert any("a worker process died" in line for line in lines)
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_worker_that_hangs_up_before_the_system_tells_that_it_died(
+    toy_registry: Registry, tmp_path: Path, rendered_here: bytes, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    """What it has rendered is fetched over a connection to it. Untold, as in any thread but the main one."""
+
+    def hung_up(*_: object) -> NoReturn:
+        for worker in multiprocessing.active_children() if told else ():
+            assert worker.pid is not None
+            os.kill(worker.pid, signal.SIGKILL)
+        raise EOFError
+
+    monkeypatch.setattr(rendering, "DEATH_SECONDS", PATIENCE if told else 0.0)
+    monkeypatch.setattr("multiprocessing.resource_sharer._resource_sharer.get_connection", hung_up)
+    scores, lines = with_workers(toy_registry, tmp_path / "hung-up")
+    assert scores == rendered_here
+    assert any(("a worker process died" if told else "a worker process has hung up") in line for line in lines), lines
 
 
 def test_why_there_is_no_shared_memory_is_said_in_the_systems_words(

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ PREFETCH = 2  # blocks per worker that wait to be encoded
 SHARED_MEMORY = Path("/dev/shm")
 PIXEL_BYTES = 1  # of levels. A recipe of somebody's own may render floats: then `NoRoom` says what is missing
 OVERSHOOT = 0.25  # beyond 0 and 1: interpolation leaves it at edges; levels and normalised pixels go far beyond
+DEATH_SECONDS = 5.0  # until the system has told of a worker that has hung up
 QUEUES = 2**17  # bytes for the semaphores of the queues, a page each
 
 
@@ -46,7 +48,10 @@ class NoRoom:
     why: str  # what the system said
 
 
-class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
+Rendered = Tensor | TTABenchError | NoRoom
+
+
+class Rendering(TorchDataset[Rendered]):
     """One item = the pixels of one block; an error travels as a value, so that its message stays one line."""
 
     def __init__(
@@ -57,7 +62,7 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
     def __len__(self) -> int:
         return len(self.work)
 
-    def __getitem__(self, job: int) -> Tensor | TTABenchError | NoRoom:
+    def __getitem__(self, job: int) -> Rendered:
         try:
             rendered = self.pixels(job)
         except TTABenchError as error:
@@ -98,7 +103,7 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
                 refusal = error.strerror or str(error)
         if refusal:
             raise WorkersLost(f"worker processes can't be started ({refusal})")
-        for rendered in iterator:
+        while (rendered := _next(iterator)) is not None:
             if isinstance(rendered, NoRoom):
                 raise WorkersLost(f"{SHARED_MEMORY} can't hold what workers render ({rendered.why})")
             if isinstance(rendered, TTABenchError):
@@ -122,6 +127,14 @@ class Rendering(TorchDataset[Tensor | TTABenchError | NoRoom]):
             "rendering in this process"
         )
         return 0
+
+
+def _next(iterator: Iterator[Rendered]) -> Rendered | None:
+    try:
+        return next(iterator, None)
+    except (EOFError, ConnectionError):  # of a dying worker: that it died, torch raises in the midst of the pause
+        time.sleep(DEATH_SECONDS)
+        raise WorkersLost("a worker process has hung up") from None
 
 
 def is_loss(error: Exception) -> bool:
