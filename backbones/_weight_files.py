@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import LARGEST_SCALE
-from tta_bench.system.tensors import refuse_special
+from tta_bench.system.tensors import refuse_damaged, refuse_special
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +39,13 @@ def read_weights(file: Path) -> Weights:
     if file.suffix == ".safetensors":
         content = _read_safetensors(file)
     elif file.suffix in TORCH_SUFFIXES:
+        refuse_damaged(file)
         content = _read_torchscript(file) if _is_torchscript(file) else _read_torch(file)
     else:
         raise UsageError(f"weights {file}: its name must end with .safetensors, {', '.join(TORCH_SUFFIXES)}")
     for wrapper in ("state_dict", "model"):  # training scripts keep the epoch and the optimiser beside the weights
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            _refuse_two(content, wrapper, file)
             content = content[wrapper]
     weights = {str(k): v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, dict) else {}
     if not weights:
@@ -51,6 +53,23 @@ def read_weights(file: Path) -> Weights:
     if all(name.startswith("module.") for name in weights):  # saved from within DistributedDataParallel
         weights = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
     return {name: tensor for name, tensor in weights.items() if name.rpartition(".")[2] not in NOT_WEIGHTS}
+
+
+def _refuse_two(content: dict[str, Any], wrapper: str, file: Path) -> None:
+    """Averaged weights beside the last ones: numbers of either would be taken for the other's."""
+    names = _names_of_tensors(content[wrapper])
+    other = next((key for key in content if key != wrapper and names & _names_of_tensors(content[key])), None)
+    if other is not None:
+        raise BadData(
+            f"{file} holds weights twice, as '{wrapper}' and as '{other}': save those alone that are meant, best as "
+            ".safetensors"
+        )
+
+
+def _names_of_tensors(table: object) -> set[str]:
+    if not isinstance(table, dict):
+        return set()
+    return {str(name).removeprefix("module.") for name, value in table.items() if isinstance(value, Tensor)}
 
 
 def _read_safetensors(file: Path) -> Weights:

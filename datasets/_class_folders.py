@@ -104,7 +104,11 @@ def _names(file: Path, folders: dict[str, list[str]]) -> dict[str, str]:
         coded = next((name for name in folders if WORDNET.fullmatch(name)), None)
         if coded is not None:
             raise BadData(f"{file.parent}: '{coded}' is no word for a prompt; put a {NAMES} there: `{coded} NAME` …")
-        return {name: name.replace("_", " ") for name in folders}
+        own: dict[str, str] = {}
+        for name in folders:
+            if (other := own.setdefault(name.replace("_", " "), name)) != name:
+                raise BadData(f"{file.parent}: the folders {other} and {name} would be one class: rename or join them")
+        return {name: words for words, name in own.items()}
     names: dict[str, str] = {}
     for number, line in enumerate(read_utf8(file).splitlines(), 1):
         name, words = _folder_and_name(line.split(), folders)
@@ -117,6 +121,10 @@ def _names(file: Path, folders: dict[str, list[str]]) -> dict[str, str]:
     unnamed = [name for name in folders if name not in names]
     if unnamed:
         raise BadData(f"{file}: {counted(len(unnamed), 'folder')} without a name, the first is {unnamed[0]}")
+    named: dict[str, str] = {}
+    for name in filter(folders.__contains__, names):
+        if (other := named.setdefault(names[name], name)) != name:
+            raise BadData(f"{file}: {other} and {name} are both '{names[name]}': give one of them another name")
     return {name: words for name, words in names.items() if name in folders}
 
 

@@ -49,6 +49,8 @@ class Folder(Photos):
         if (folder / LABELS).is_file():
             class_names, images, rows = _read(folder / LABELS)
             return cls(class_names, images, _files(folder, images), np.array(rows, np.int8), [folder / LABELS])
+        if (folder / LABELS).exists():
+            raise BadData(f"{folder / LABELS}: not a regular file")
         layout = _class_folders.read(folder) if folder.is_dir() else None
         if folder.is_dir() and (other := _other_spelling(folder)) is not None:
             raise BadData(f"folder: {other} is there, and no {LABELS}: rename it")

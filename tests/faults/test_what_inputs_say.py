@@ -19,6 +19,7 @@ from tests.faults.test_names import make_pack, one_line
 from tta_bench.errors import BadData
 from tta_bench.features.pack import Pack
 from tta_bench.features.packed_views import oddities
+from tta_bench.pixels.decode import decode
 from tta_bench.prompts.files import read_coop, read_cupl, read_maple
 from tta_bench.prompts.texts_named import texts_of_another
 from tta_bench.records import load_all
@@ -205,3 +206,42 @@ def test_thumbnails_of_a_disk_are_no_class(invoke: Invoke, tmp_path: Path, home:
     assert invoke("run", "-m", "clip", "-d", "folder", "--data-root", str(tmp_path), *BARE).code == 0
     (run,) = load_all(home / "runs")[0]
     assert list(run.per_class_ap) == ["cat", "dog"]
+
+
+# ---- what refusals name
+
+
+def test_two_folders_of_one_class_are_named(invoke: Invoke, tmp_path: Path) -> None:
+    """The line named a classnames.txt that was not there."""
+    for folder in ("hot_dog", "hot dog"):
+        (tmp_path / "food" / folder).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "food" / folder / "1.png")
+    done = invoke("run", "-m", "clip", "-d", "folder:food", "--data-root", str(tmp_path), *BARE)
+    assert done.code != 0
+    assert "the folders hot dog and hot_dog would be one class" in done.err
+    (tmp_path / "food/classnames.txt").write_text("hot dog missile\nhot_dog missile\n")
+    done = invoke("run", "-m", "clip", "-d", "folder:food", "--data-root", str(tmp_path), *BARE)
+    assert "classnames.txt: hot dog and hot_dog are both 'missile': give one of them another name" in done.err
+
+
+def test_a_folder_in_place_of_labels_is_no_other_spelling(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "food/labels.csv").mkdir(parents=True)
+    done = invoke("run", "-m", "clip", "-d", "folder:food", "--data-root", str(tmp_path), *BARE)
+    assert "labels.csv: not a regular file" in done.err
+
+
+def test_a_configuration_may_begin_with_a_byte_order_mark(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Editors of Windows write one, and all other files may have it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ttabench.toml").write_bytes(b'\xef\xbb\xbfdata_root = "photos"\r\n')
+    assert "the data root photos does not exist" in invoke("data", "status").err
+
+
+@pytest.mark.filterwarnings("error")
+def test_broken_exif_is_no_warning_of_pillows(tmp_path: Path) -> None:
+    """It named a file of the library and no photo."""
+    file = tmp_path / "a.jpg"
+    Image.new("RGB", (8, 8)).save(file, exif=b"Exif\0\0II*\0\xff\xff\xff\x7f")
+    decode(file)

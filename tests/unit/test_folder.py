@@ -222,7 +222,7 @@ def test_a_labels_file_goes_before_class_folders(tmp_path: Path) -> None:
         ("n01440764 tench\n", "classnames.txt: 1 folder without a name, the first is n01443537"),
         ("n01440764\n", "line 1: a folder and its class's name are wanted"),
         ("n01440764 tench\nn01440764 fish\n", "line 2: n01440764 is there twice"),
-        ("n01440764 tench\nn01443537 tench\n", "the class tench is there twice"),
+        ("n01440764 tench\nn01443537 tench\n", "n01440764 and n01443537 are both .tench."),
     ],
 )
 def test_bad_class_names(tmp_path: Path, content: str | None, complaint: str) -> None:

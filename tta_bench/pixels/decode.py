@@ -37,7 +37,7 @@ def decode(source: Path | bytes) -> Image.Image:
         if isinstance(source, Path) and source.exists() and not source.is_file():
             raise BadData("not a regular file")  # opening a FIFO would wait for ever
         Image.init()  # so that all formats, and their switches, are known
-        with plain_pillow(), _file(source) as file, _opened(file, _limit()) as image:
+        with plain_pillow(), _still(), _file(source) as file, _opened(file, _limit()) as image:
             if image.format not in READ:
                 raise BadData(f"{image.format} is not read here: save it as PNG or JPEG")
             if why := _misread(image):
@@ -102,15 +102,22 @@ def _limit() -> int:
 
 
 @contextlib.contextmanager
+def _still() -> Iterator[None]:
+    """What Pillow warns of names no file: of images above its own limit (we have one), of broken EXIF beside sound
+    pixels."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
 def _opened(file: BinaryIO, limit: int) -> Iterator[Image.Image]:
     """The image with its header read and nothing else, so that what it would take can be looked at before."""
     if Image.MAX_IMAGE_PIXELS is not None:
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, limit)  # or Pillow would refuse what the user allows
     advice = f"more than {limit:,}: set {LIMIT} to a larger number if it is what it should be"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
-            image = Image.open(file)  # of any format: TGA has no mark, and alone would take others' files for its own
+        image = Image.open(file)  # of any format: TGA has no mark, and alone would take others' files for its own
     except Image.DecompressionBombError:
         raise BadData(f"it has far {advice}") from None
     with image:

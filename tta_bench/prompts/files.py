@@ -23,7 +23,7 @@ from tta_bench.errors import BadData, UsageError
 from tta_bench.interfaces import BackboneExtras
 from tta_bench.prompts.texts_named import texts_of_another
 from tta_bench.system.files import file_digest, parse_json, read_utf8
-from tta_bench.system.tensors import refuse_special
+from tta_bench.system.tensors import refuse_damaged, refuse_special
 from tta_bench.system.text import is_text, plain_name
 
 # For a name that nobody will fill in. Sentences have none of these characters; "[sic]" and "$5" may be meant.
@@ -189,6 +189,7 @@ _LEFT_BEHIND = (
 
 def _read_state_dict(file: Path) -> Mapping[str, Any]:
     check_exists(file)
+    refuse_damaged(file)
     allowed: list[Any] = [defaultdict, dict, *((_Inert, name) for name in _LEFT_BEHIND)]
     try:
         with torch.serialization.safe_globals(allowed), warnings.catch_warnings():

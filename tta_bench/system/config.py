@@ -25,6 +25,7 @@ from typing import Any
 import platformdirs
 
 from tta_bench.errors import UsageError
+from tta_bench.system.files import read_utf8
 from tta_bench.system.text import visible
 
 NAME = "ttabench.toml"
@@ -64,8 +65,8 @@ def user_folder(kind: Callable[[str], str]) -> Path | None:
 @functools.lru_cache(maxsize=8)
 def _read(file: Path) -> Config:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # a TOML error is a ValueError, and so is one of UTF-8
+        content = tomllib.loads(read_utf8(file))
+    except ValueError as error:
         raise UsageError(f"{file}: can't be read: {error}") from error
     except RecursionError:
         raise UsageError(f"{file}: can't be read: it is nested too deep") from None

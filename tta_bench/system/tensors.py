@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tta_bench.errors import BadData
 from tta_bench.system.files import file_digest
+from tta_bench.system.text import visible
+
+ZIP = b"PK\x03\x04"
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +32,27 @@ def read_tensors(file: Path, written: str | None) -> tuple[dict[str, np.ndarray[
         raise
     except Exception as error:  # safetensors raises its own type, which is not exported
         raise BadData(f"{file}: can't be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def refuse_damaged(file: Path) -> None:
+    """Raises `BadData` for a file of torch.save or torch.jit.save that is empty, cut short, or not what its own
+    checksums are of: torch does not look at these. The format of before torch 1.6, which is no zip, has none."""
+    with file.open("rb") as content:
+        mark = content.read(len(ZIP))
+    if not mark:
+        raise BadData(f"{file} is empty")
+    if mark != ZIP:
+        return
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+    except Exception as error:  # what is raised depends on the byte that is broken
+        raise BadData(f"{file} is cut short or damaged: get it again") from error
+    if damaged is not None:
+        raise BadData(
+            f"{file} is damaged: {visible(damaged)} in it is not what its checksum is of; get it again (or save it "
+            "again, if it was saved with torch's checksums switched off)"
+        )
 
 
 def refuse_special(tensor: Tensor, what: str) -> None:
