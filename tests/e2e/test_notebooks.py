@@ -336,7 +336,7 @@ def test_an_instance_runs_itself_where_a_copy_would_be_another(
 ) -> None:
     """A copied closure leads to the original: it would never see what the copy learns."""
     run = mine(bench, typed(SHARING).Mine())
-    assert "mine can't be copied (a copy would lose a hook or an attribute)" in run.notes[0]
+    assert "mine ran itself and not a copy of it (a copy would lose a hook or an attribute)" in run.notes[0]
     plain = mine(bench, typed(cell("1.0")).Mine())
     assert np.allclose(run.scores(), np.arange(1, 7)[:, None] * plain.scores())
     again = mine(bench, typed(SHARING).Mine())  # nothing tells whether it is the one that was run

@@ -6,12 +6,15 @@ import multiprocessing
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.overrides import _get_current_function_mode_stack
 
 import tta_bench
 from tests.conftest import TOY, some_slow
@@ -114,3 +117,35 @@ def test_a_fork_after_torch_has_had_threads_is_refused(tmp_path: Path) -> None:
 def test_a_fork_that_torch_survives_runs(tmp_path: Path, case: str) -> None:
     result = forked(tmp_path, *case.split())
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+modes: Any = _get_current_function_mode_stack
+flash: Any = torch.backends.cuda.flash_sdp_enabled
+
+
+@pytest.fixture
+def defaults() -> Iterator[None]:
+    yield
+    torch.set_default_device(None)
+    torch.backends.cuda.enable_flash_sdp(True)
+    torch.backends.mha.set_fastpath_enabled(True)
+
+
+@pytest.mark.usefixtures("defaults")
+@pytest.mark.parametrize("how", ["the default device", "a device around it", "kernels of attention"])
+def test_what_only_chooses_kernels_makes_no_difference(how: str) -> None:
+    """Features had other bits, and stayed in the store: every operation went through a mode that changes nothing."""
+    if how == "the default device":
+        torch.set_default_device("cpu")
+    if how == "kernels of attention":
+        torch.backends.cuda.enable_flash_sdp(False)
+        torch.backends.mha.set_fastpath_enabled(False)
+    with torch.device("cpu") if how == "a device around it" else nullcontext():
+        before = [str(mode) for mode in modes()]
+        with plain_torch():
+            assert not modes()
+            assert flash()
+            assert torch.backends.mha.get_fastpath_enabled()
+        assert [str(mode) for mode in modes()] == before
+    assert flash() == torch.backends.mha.get_fastpath_enabled()
+    assert flash() == (how != "kernels of attention")

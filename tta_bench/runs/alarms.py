@@ -115,8 +115,8 @@ def uncopied(method: str, why: str) -> list[str]:
     if not why:
         return []
     return [
-        f"{method} can't be copied ({why[:SHOWN]}), so this run began with whatever earlier runs of the same object "
-        "have left in it; make it anew for each run, or make in `start` what it learns"
+        f"{method} ran itself and not a copy of it ({why}), so what earlier runs of the same object have left in what "
+        "it holds counts: make it anew for each run, or make in `start` what it learns"
     ]
 
 

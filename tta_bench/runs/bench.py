@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,7 @@ from tta_bench.system import asked, config, paths
 from tta_bench.system.code import BUILT_IN, blamed, origin_of
 from tta_bench.system.progress import Quiet, Reporter, Terminal, patience
 from tta_bench.system.stamps import Opened, Read, content
+from tta_bench.system.together import Turns
 
 if TYPE_CHECKING:
     from tta_bench.features.pack import Pack
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from tta_bench.runs.run import Run
 
 __all__ = ["Bench", "Outcome", "RunSpec"]
+
+
+_INSTANCES = Turns()  # one that can't be copied runs itself
 
 
 class Outcome(NamedTuple):
@@ -287,7 +292,8 @@ class Bench:
         from tta_bench.runs.plain_torch import plain_torch
 
         try:
-            with plain_torch(), blamed(str(spec)):
+            turn = nullcontext() if isinstance(spec.method, str) else _INSTANCES.of(spec.method)
+            with plain_torch(), blamed(str(spec)), turn:
                 return self._run(spec, force)
         except BackboneChanged:
             self._backbones.clear()  # the next run loads its own again

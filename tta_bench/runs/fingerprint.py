@@ -189,8 +189,6 @@ class _Look(Description):
                     return super().thing(value, above)
                 finally:
                     self._order_counts = before
-            case torch.Generator():  # its attribute is an address
-                return [kind, str(value.device), self.of(value.get_state(), above)]
             case ContextVar():
                 return [kind, self.of(value.get(None), above)]
             case io.IOBase() if not isinstance(value, io.BytesIO | io.StringIO):

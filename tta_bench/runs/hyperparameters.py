@@ -15,9 +15,10 @@ from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.interfaces import Method
 from tta_bench.runs.values import fitted
 from tta_bench.system.data import PLAIN
-from tta_bench.system.described import described
+from tta_bench.system.described import Description, described
 from tta_bench.system.fields import types_of, unused_default
 from tta_bench.system.files import digest
+from tta_bench.system.whose import own_packages
 
 Tag = Literal["paper", "default", "tuned"]
 
@@ -91,14 +92,38 @@ def of_instance(method: Method) -> Configured:
         changes = {f.name: _shown(value) for f, value in values.items() if not _equal(value, _default(f))}
         changes |= _given_to_its_init(method)
         carried = attributes_digest(method)
-    uncopied = ""
+    own, uncopied = method, ""
     try:
-        own = copy.deepcopy(method)  # with what it holds: a layer that it trains is state, too
-        if attributes_digest(own) != carried == attributes_digest(method):  # else nothing is known of what it holds
-            own, uncopied = copy.copy(method), "a copy would lose a hook or an attribute"
-    except Exception as error:  # what can't be copied is shared
-        own, uncopied = copy.copy(method), f"{type(error).__name__}: {error}"
+        twin = copy.deepcopy(method)  # with what it holds: a layer that it trains is state, too
+        if attributes_digest(twin) != carried == attributes_digest(method):  # else nothing is known of what it holds
+            uncopied = "a copy would lose a hook or an attribute"
+        elif _leads_to(twin, method):
+            uncopied = "a copy would lead back to it, by a closure, a hook or a registry"
+        else:
+            own = twin
+    except Exception as error:
+        uncopied = f"{type(error).__name__}: {error}"
     return Configured(own, "tuned" if changes else "default", changes, values_of(method), uncopied, carried)
+
+
+def _leads_to(twin: Method, original: Method) -> bool:
+    """Whether a copy's own code, or what it holds, comes upon the object that it was made of."""
+    description = Description(own_packages(type(twin).__module__))
+    description.of([type(twin), vars(twin)])
+    return description.has_met(original)
+
+
+@contextmanager
+def given_back(configured: Configured) -> Iterator[None]:
+    """An instance that runs itself has its attributes back afterwards, as if a copy had run."""
+    attributes = vars(configured.method)
+    before = dict(attributes)
+    try:
+        yield
+    finally:
+        if configured.uncopied:
+            attributes.clear()
+            attributes.update(before)
 
 
 def _given_to_its_init(method: Method) -> dict[str, str]:

@@ -33,7 +33,7 @@ from tta_bench.interfaces import (
 from tta_bench.records import Identity, RunRecord
 from tta_bench.runs import alarms, cost, global_rngs, known, recording, suspicions
 from tta_bench.runs.guest_method import GuestMethod
-from tta_bench.runs.hyperparameters import Configured, flat_enough
+from tta_bench.runs.hyperparameters import Configured, flat_enough, given_back
 from tta_bench.runs.identity import identities_of
 from tta_bench.runs.replay import Checkpoints, adapt, adapting_threads, finished
 from tta_bench.runs.roles import REWARDED
@@ -131,7 +131,8 @@ class Run:
     def _in_hand(self, task: Task) -> Iterator[None]:
         """While an instance has the caller's process: what it may find there is as in a new one, and it is watched."""
         forget_caches([type(self.method), vars(self.method)], own_packages(type(self.method).__module__))
-        with global_rngs.seeded(task.rng.get_state()), InstanceWatch(self.method) as self.watch:
+        alone, seeded = given_back(self.configured), global_rngs.seeded(task.rng.get_state())
+        with alone, seeded, InstanceWatch(self.method) as self.watch:
             yield
 
     def _shown(

@@ -30,6 +30,7 @@ from typing import Any
 
 from tta_bench.system import compiled, distributions, looked_up
 from tta_bench.system.data import PLAIN, array_in_words, is_array, is_data
+from tta_bench.system.files import digest
 from tta_bench.system.memory import Memory, strides
 from tta_bench.system.objects import SILENT, attributes_of, inside, learning, like_nothing_else, place_in
 from tta_bench.system.sources import built_in_source, counts
@@ -83,6 +84,9 @@ class Description:
         if self.stands_once(value):
             self._met[id(value)] = (f"#{len(self._met)}", value)
         return self.first(value, (*above, id(value)))
+
+    def has_met(self, value: object) -> bool:
+        return self._met.get(id(value), ("", None))[1] is value
 
     def stands_once(self, value: object) -> bool:
         return not isinstance(value, (tuple, frozenset, PurePath, *SILENT)) and not is_array(value)
@@ -171,7 +175,7 @@ class Description:
             return [_named(function), self.of(cells, above)] if cells else _named(function)
         code, names = function.__code__, function.__globals__
         asked = looked_up.names(code)
-        used = {name: names[name] for name in asked if name in names}
+        used = looked_up.used(code, names)
         if looked_up.by_name(asked, names):  # which may be put together
             used |= dict(looked_up.what_it_may_find(names))
         if looked_up.SUBCLASSES in asked:
@@ -225,6 +229,8 @@ class Description:
 
     def thing(self, value: Any, above: Above) -> Any:
         kind = type(value)
+        if (kind.__module__, kind.__name__) == ("torch._C", "Generator"):  # its attribute is an address
+            return [kind.__name__, str(value.device), digest(value.get_state().cpu().numpy().tobytes())]
         content = self.content(value, above)
         if content is not None:
             return [kind.__name__, content, *self.more(value, above)]

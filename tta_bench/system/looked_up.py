@@ -4,6 +4,7 @@ together, in the module whose variables it uses."""
 from __future__ import annotations
 
 import dis
+import functools
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ SUBCLASSES = "__subclasses__"
 DISPATCHED = {"dispatch_cache", "cache_token"}  # of `functools.singledispatch`
 MODULES_BY_NAME = {"import_module", "__import__"}
 ARGUMENTS = {"argv", "parse_args", "parse_known_args"}  # of the script that was started
+OF_A_MODULE = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"}
 NOTEBOOKS_OWN = {"In", "Out", "exit", "quit", "get_ipython"}
 
 
@@ -81,9 +83,33 @@ def _codes(members: Mapping[str, Any], module: str) -> Iterator[CodeType]:
 
 
 def names(code: CodeType) -> list[str]:
-    """Names that the code uses, and texts in it: one may look a function up by its name."""
-    inner = [name for constant in code.co_consts if isinstance(constant, CodeType) for name in names(constant)]
-    return sorted({*code.co_names, *inner, *(text for text in code.co_consts if isinstance(text, str))})
+    """All names that the code has, attributes among them, and texts in it: they tell what it may be about to do."""
+    return sorted({name for part in _parts(code) for name in (*part.co_names, *_texts(part))})
+
+
+def used(code: CodeType, module: Mapping[str, Any]) -> dict[str, Any]:
+    """What the code uses of its module's variables; and functions and classes whose names are texts in it, as one may
+    look them up by these. An attribute is no variable: `self.seed` does not use a `seed` that a loop has set."""
+    found = {name: module[name] for part in _parts(code) for name in _variables(part) if name in module}
+    texts = {text for part in _parts(code) for text in _texts(part)}
+    callables = {text: module[text] for text in texts if isinstance(module.get(text), FunctionType | type)}
+    return dict(sorted((callables | found).items()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _variables(code: CodeType) -> frozenset[str]:
+    return frozenset(step.argval for step in dis.get_instructions(code) if step.opname in OF_A_MODULE)
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    return (text for text in code.co_consts if isinstance(text, str))
+
+
+def _parts(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _parts(constant)
 
 
 def late_imports(code: CodeType, package: str) -> dict[str, str]:

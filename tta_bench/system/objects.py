@@ -27,6 +27,8 @@ ALL_TOLD = (
     *(types.FrameType, types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.MethodWrapperType),
     *(MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
 )
+# Of torch's optimisers: whether a warning was given, which a copy forgets.
+FORGOTTEN = "_warned_capturable_if_run_uncaptured"
 UNTOLD = "like nothing else"
 
 
@@ -34,7 +36,7 @@ def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
     """By name, from `__dict__` and from slots."""
     kind: Any = type(value)
     yield from ((name, getattr(value, name)) for name in _slots(kind) if hasattr(value, name))
-    yield from getattr(value, "__dict__", {}).items()
+    yield from ((name, held) for name, held in getattr(value, "__dict__", {}).items() if name != FORGOTTEN)
 
 
 @functools.lru_cache(maxsize=256)  # a tensor's class alone has hundreds of members, none of which is a slot
