@@ -412,7 +412,7 @@ def test_a_fingerprint_is_the_same_in_every_process(plugins: Bench) -> None:
     file = next(plugin.origin for plugin in plugins.registry.plugins("methods") if plugin.name == "kind0")
     look = (
         "from pathlib import Path; from tta_bench.plugins import Registry; import torch;"
-        "from tta_bench.runs import global_rngs;"
+        "from tta_bench.features import global_rngs;"
         "from tta_bench.runs.fingerprint import fingerprint, own_modules; from tta_bench.interfaces import Task;"
         f"global_rngs.seed(); registry = Registry([Path({file!r})]); t = torch.eye(4); torch.manual_seed(0);"
         "import random, numpy; random.seed(0); numpy.random.seed(0);"

@@ -108,7 +108,8 @@ def suite(
         with overview.live(bench) as update:
             for cell in ledger.execute(bench, cells, retry_failed, asked.lenient, where.executor(bench)):
                 state = ledger.State.FAILED if cell.record is None else ledger.State.DONE
-                update(cells.index(cell.spec), ledger.Standing(state, cell.record, cell.failure, cell.exit_code))
+                for number in (n for n, spec in enumerate(cells) if spec == cell.spec):  # 4 and 4.0 are one cell
+                    update(number, ledger.Standing(state, cell.record, cell.failure, cell.exit_code))
                 if cell.record is None:
                     failures.add(str(cell.spec), cell.failure, cell.exit_code)
                 elif not cell.already:

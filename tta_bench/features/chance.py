@@ -41,6 +41,8 @@ def refuse_chance(dataset: Dataset, recipe: ViewRecipe, images: Sequence[int], s
         drawing = getattr(twin, "_recipe", twin)  # a watched one has it within
         forget_caches([type(drawing), vars(drawing)], own_packages(type(drawing).__module__))
     before = _places()
+    if own_recipe and len(dataset) > 1:  # it may remember the image before
+        render(dataset, (images[0] + 1) % len(dataset), twin, seed, size)
     other = render(dataset, images[0], twin, seed, size)
     for index in images[: LOADED_TWICE if drawn else 0]:
         picture, again = (dataset[index] for _ in range(2))
@@ -51,7 +53,7 @@ def refuse_chance(dataset: Dataset, recipe: ViewRecipe, images: Sequence[int], s
     if not torch.equal(one, other):
         raise PluginError(
             f"recipe '{recipe.name}' makes other views of the same image each time: draw them from its seed, the "
-            "image's id and the view's number alone"
+            "image's id and the view's number alone, whatever images it has had before"
         )
     return any(place != before.get(number, place) for number, place in _places().items())
 

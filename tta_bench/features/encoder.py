@@ -34,8 +34,8 @@ class Encoder:
                 continue
             views = len(pixels[done : done + self.batch_size])
             wanted = (views, self.backbone.embed_dim)
-            if batch.shape != wanted:
-                got = tuple(batch.shape)
+            if not isinstance(batch, Tensor) or batch.shape != wanted:
+                got = tuple(batch.shape) if isinstance(batch, Tensor) else type(batch).__name__
                 raise PluginError(f"backbone '{self.backbone.name}': encode_images must return {wanted}, not {got}")
             batches.append(batch.detach().clone())  # it may be memory that the next batch is written to
             done += views

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from tta_bench.system.files import disk_errors
 
-FILES = ("meta.json", "journal.txt", "features.bin")
+MAKERS = "made_by.txt"
+FILES = ("meta.json", "journal.txt", "features.bin", MAKERS)
 
 
 class Grid(NamedTuple):

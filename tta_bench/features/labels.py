@@ -20,6 +20,8 @@ def check_class_names(dataset: Dataset) -> None:
     names = dataset.class_names
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise BadData(f"dataset {dataset.name}: class_names must be a list or tuple of texts")
+    if not all(map(str.strip, names)):
+        raise BadData(f"dataset {dataset.name}: class {[bool(n.strip()) for n in names].index(False) + 1} has no name")
     if list(names) != list(dataset.class_names):
         raise BadData(f"dataset {dataset.name}: class_names are others each time: prompts and labels would not fit")
     alike = first_alike(names)

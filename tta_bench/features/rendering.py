@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from tta_bench.errors import PluginError, TTABenchError
+from tta_bench.errors import BadData, PluginError, TTABenchError
+from tta_bench.features import global_rngs
 from tta_bench.interfaces import Dataset, Preprocess, ViewRecipe
 from tta_bench.pixels.resize import to_floats
 from tta_bench.system.progress import Reporter
@@ -184,10 +185,13 @@ def _rendered(dataset: Dataset, index: int, recipe: ViewRecipe, seed: int, prepr
     if not isinstance(image, Image.Image):
         kind = f"{type(image).__module__}.{type(image).__name__}".removeprefix("builtins.")
         raise PluginError(f"dataset '{dataset.name}', image {sample.id}: load() must give a PIL image, not {kind}")
+    if not all(image.size):
+        raise BadData(f"dataset '{dataset.name}', image {sample.id}: it has {image.width} x {image.height} pixels")
     ours = type(recipe).__module__.startswith("tta_bench.")
     if not ours:
         image = image.copy()  # a recipe may paint on it, and a dataset may keep it
-    views = recipe.render(image, sample.id, seed, preprocess)
+    with nullcontext() if ours else global_rngs.for_views(recipe.name, sample.id, seed):
+        views = recipe.render(image, sample.id, seed, preprocess)
     wanted = (recipe.count, 3, preprocess.size, preprocess.size)
     if not isinstance(views, Tensor) or views.shape != wanted:
         got = tuple(views.shape) if isinstance(views, Tensor) else type(views).__name__

@@ -5,6 +5,7 @@ An entry is one (dataset, backbone, recipe, seed). Its folder holds
     meta.json       the parts of the key, readable, and the shape
     features.bin    [N, V, D], written block by block with pwrite, read with pread
     journal.txt     one line "block crc32 entry" for each block that is complete on disk
+    made_by.txt     on what kinds of machine, and by what versions of torch
     lock, lock-K    who may change the above, and who encodes the K-th range of blocks (entry_locks.py)
 
 A block is a run of neighbouring images on a fixed grid, so what a block contains never depends on who asked for it; a
@@ -34,7 +35,7 @@ from torch import Tensor
 
 from tta_bench.errors import StoreError
 from tta_bench.features.entry_locks import any_claimed, entry_lock
-from tta_bench.features.entry_meta import Grid, read_meta, set_aside
+from tta_bench.features.entry_meta import MAKERS, Grid, read_meta, set_aside
 from tta_bench.features.options import FeatureType
 from tta_bench.features.store_writing import Writer, crc
 from tta_bench.system.files import digest, disk_errors, write_atomically
@@ -196,6 +197,13 @@ class Entry:
         if self._file is None or not os.path.samestat(os.fstat(self._file.number), os.fstat(data)):
             raise self._lost("another file has taken its place while it was written")
         self._verified.update(blocks)
+
+    def makers(self) -> list[str]:
+        """What the features were made with, in words; nothing for an entry of before that was noted."""
+        try:
+            return (self.folder / MAKERS).read_text().splitlines()
+        except (OSError, ValueError):
+            return []
 
     def forget(self) -> None:
         """What was written is not to be believed by anybody who comes later."""

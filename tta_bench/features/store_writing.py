@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import filelock
+import torch
 from torch import Tensor
 
 from tta_bench.features import entry_locks
+from tta_bench.features.entry_meta import MAKERS
 from tta_bench.system.files import disk_errors
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class Writer:
 
     def write(self, block: int, features: Tensor) -> None:
         """features [images, V, D] of the images of a block that is claimed."""
+        self._device = features.device.type
         images, (_, views, dim) = self.entry.images_of(block), self.entry.shape
         if features.shape != (len(images), views, dim):
             raise ValueError(f"block {block} wants {(len(images), views, dim)}, not {tuple(features.shape)}")
@@ -89,6 +92,7 @@ class Writer:
                 end = os.lseek(self._journal, 0, os.SEEK_END)
                 cut_off = end and os.pread(self._journal, 1, end - 1) != b"\n"  # a line, by a kill
                 os.write(self._journal, (b"\n" if cut_off else b"") + b"".join(self._lines.values()))
+                self._sign()
             os.fsync(self._journal)
         self.entry.written(self._lines, self._data)
         for number, claim in list(self._claims.items()):
@@ -96,6 +100,13 @@ class Writer:
             if not claim.blocks:
                 self._give_back(number)
         self._lines = {}
+
+    def _sign(self) -> None:
+        """On other machines, and by other versions of torch, the last bits would be others."""
+        maker = f"{torch.backends.cpu.get_cpu_capability()} instructions, torch {torch.__version__}, {self._device}"
+        if maker not in self.entry.makers():
+            with (self.entry.folder / MAKERS).open("a") as makers:
+                makers.write(f"{maker}\n")
 
     def _take(self, number: int) -> bool:
         folder = self.entry.folder

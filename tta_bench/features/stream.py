@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tta_bench.errors import BadData, TTABenchError, UnknownName, UsageError
+from tta_bench.features import global_rngs
 from tta_bench.features.labels import Labels, ids_and_labels
 from tta_bench.features.orders import stream_order
 from tta_bench.features.rendering import render
@@ -52,6 +53,8 @@ class Stream:
                 f"dataset {dataset.name} has {counted(len(ids), 'image')} and {counted(len(domains), 'domain')}: each "
                 "image has one"
             )
+        if not all(isinstance(domain, str) for domain in domains or ()):
+            raise BadData(f"dataset {dataset.name}: domains must be texts")
         indices = stream_order(ids, order, seed, labels, domains)[:limit]
         in_order = None if domains is None else [domains[i] for i in indices]
         return cls([ids[i] for i in indices], labels[indices], indices, in_order, is_single_label(labels))
@@ -109,7 +112,8 @@ class PixelDesk:
     def _serve(self) -> None:
         while (request := self.requests.get()) is not None:
             try:
-                self.answers.put(self._render(*request))
+                with global_rngs.lent():
+                    self.answers.put(self._render(*request))
             except Exception as error:  # its words only: an exception's traceback holds this desk
                 self.answers.put(str(error) if isinstance(error, TTABenchError) else f"{type(error).__name__}: {error}")
 

@@ -19,7 +19,10 @@ ROUNDED = 0.1
 def refuse_odd_features(backbone: Backbone, texts: Sequence[str], features: Tensor) -> None:
     """Raises `PluginError` for features [T, D] that are not of length 1, or that depend on the batch: a text would be
     another one beside other texts."""
-    name = backbone.name
+    name, wanted = backbone.name, (len(texts), backbone.embed_dim)
+    if not isinstance(features, Tensor) or features.shape != wanted:
+        got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise PluginError(f"backbone '{name}': encode_texts must return {wanted}, not {got}")
     if not (torch.linalg.vector_norm(features.float(), dim=-1) - 1).abs().max() <= NORM_TOLERANCE:  # nor is a nan
         raise PluginError(f"backbone '{name}' gave features of texts that are not of length 1: normalise them")
     if origin_of(backbone).built_in:

@@ -149,8 +149,9 @@ class PromptSet:
                 text = tunable.encode_context(tunable.init_context(""), self.class_names)
                 return text[:, None], text
             texts = [text for of_class in self.texts for text in of_class]
-            features = backbone.encode_texts(texts).float()
-            refuse_odd_features(backbone, texts, features)
+            encoded = backbone.encode_texts(texts)
+            refuse_odd_features(backbone, texts, encoded)
+            features = encoded.float()
         by_class = torch.split(features, [len(texts) for texts in self.texts])  # C of [P_c, D]
         longest = max(len(texts) for texts in self.texts)
         bank = torch.stack([own[torch.arange(longest) % len(own)] for own in by_class])

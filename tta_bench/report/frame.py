@@ -32,7 +32,7 @@ BEFORE = ("method", "dataset", "backbone", "prompt", "seed", "order", "n", *SCOR
 AFTER = (
     *(SPEED, "tag", "changes", "protocol", "config", "run", "dataset_size", "untrained", *VERSIONS, "code"),
     *("setting", "status", "verified", "state_bytes", "rules", "notes", "images"),
-    *("encoder", "hardware", "instructions", "process", THREADS),
+    *("encoder", "hardware", "instructions", "process", THREADS, "encoded_by"),
 )
 ORDER = ["dataset", "backbone", "prompt", "method", "order", "seed"]
 
@@ -78,6 +78,7 @@ def in_order(runs: Sequence[RunRecord]) -> pd.DataFrame:
             "instructions": str(run.hardware.get("instructions", "")),
             "process": str(run.provenance.get("process", "")),
             THREADS: str(run.hardware.get(THREADS, "")),
+            "encoded_by": str(run.hardware.get("encoded_by", "")),
         }
         for run in runs
     ]

@@ -31,6 +31,7 @@ CORRECTIONS = f"Holm against {' and '.join(BASELINES)}, Benjamini-Yekutieli betw
 
 SPREAD = "±"
 
+NAMED = {"encoded_by": "features by"}  # columns by the words of a sentence
 UNMATCHED = "Not held against official code"
 # What `Method.status` means for a reader of the table; a method whose code was matched needs no word.
 STATUS = {
@@ -196,14 +197,15 @@ def other_protocols(columns: Sequence[Column]) -> list[str]:
 
 def _mixed_versions(frame: pd.DataFrame) -> list[str]:
     """Replicates stand in one cell whoever recorded them, but their spread is then not only that of seeds."""
-    recorded_by = [*VERSIONS, "hardware", "instructions"]
-    frame = frame.assign(instructions=_instructions(frame))
+    recorded_by = [*VERSIONS, "hardware", "instructions", "encoded_by"]
+    known = {name: frame[name].where(frame[name] != "") for name in ("instructions", "encoded_by")}
+    frame = frame.assign(**known)  # records of before don't have them
     by_cell = frame.groupby(CELL)[recorded_by]
     apart = by_cell.transform("nunique") > 1  # for each run: whether those of its cell differ
     found = {name: set(frame.loc[apart[name], name].dropna()) for name in recorded_by if apart[name].any()}
     if not found:
         return []
-    named = [f"{name} {', '.join(v or 'unknown' for v in sorted(versions))}" for name, versions in found.items()]
+    named = [f"{NAMED.get(name, name)} {', '.join(v or 'unknown' for v in sorted(versions))}" for name, versions in found.items()]
     cells = int((by_cell.nunique() > 1).any(axis=1).sum())
     which = f"{counted(cells, 'cell')} with runs recorded by different versions or machines ({'; '.join(named)})"
     return [f"{which}: part of their ± may be theirs."]

@@ -140,8 +140,8 @@ class Bench:
         request = (name, precision, weights, self.unknown_weights(name, weights), random_weights)
 
         def load() -> Backbone:
+            from tta_bench.features.global_rngs import untouched
             from tta_bench.interfaces import BackboneExtras
-            from tta_bench.runs.global_rngs import untouched
             from tta_bench.runs.one_request import refuse_another
 
             cls = self.registry.backbone(name)

@@ -12,10 +12,12 @@ import gc
 import io
 import os
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path, PurePath
 from types import FunctionType, ModuleType
@@ -25,8 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tta_bench.features import global_rngs
 from tta_bench.interfaces import Method, TextEncoder
-from tta_bench.runs import global_rngs
 from tta_bench.system import loading
 from tta_bench.system.data import PLAIN, array_in_words
 from tta_bench.system.described import WRITTEN_BY_PYTHON, Above, Description
@@ -55,6 +57,17 @@ def fingerprint(method: Method, modules: list[str]) -> dict[str, str]:
         except Exception:  # a plugin's objects may raise anything, or be nested too deeply
             seen[place] = digest(os.urandom(16))
     return seen | {MEMORY: digest(look.memory.shared())}
+
+
+def nameless_files() -> set[tuple[int, int]]:
+    """What this process has open and no path leads to: files that were deleted or never had a name, pipes, sockets."""
+    found = set()
+    for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  # names, of which each is a number
+        with suppress(OSError):  # one of them was this listing
+            seen = os.fstat(number)
+            if stat.S_ISFIFO(seen.st_mode) or stat.S_ISSOCK(seen.st_mode) or not seen.st_nlink:
+                found.add((seen.st_dev, seen.st_ino))
+    return found
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:

@@ -30,20 +30,22 @@ from torch import Tensor
 
 import tta_bench.views  # noqa: F401  # most plugins import it, and OpenCV with it: once for all of them
 from tta_bench.errors import BadData, DataMissing, PluginError, TTABenchError, UsageError, WeightsMissing
+from tta_bench.features import global_rngs
 from tta_bench.interfaces import Method, Observation, Preprocess, Task, TextEncoder
 from tta_bench.plugins import KINDS, Registry
 from tta_bench.records import as_plain
-from tta_bench.runs import global_rngs, hyperparameters, known, reading, state
+from tta_bench.runs import hyperparameters, known, reading, state
 from tta_bench.runs.answers import reported, unusable_results, unusable_scores
 from tta_bench.runs.channel import Channel, Lost
 from tta_bench.runs.cost import FlopCounter, weigh
-from tta_bench.runs.fingerprint import fingerprint, own_modules
+from tta_bench.runs.fingerprint import fingerprint, nameless_files, own_modules
 from tta_bench.runs.reading import Reading
 from tta_bench.runs.remote_prompts import RemotePrompts
 from tta_bench.runs.state import Started, can_be_loaded
 from tta_bench.runs.watched import Watch
 from tta_bench.system import loading
 from tta_bench.system.code import BUILT_IN, author_line, in_words, origin_of, told
+from tta_bench.system.objects import like_nothing_else
 
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 ERRORS = (DataMissing, WeightsMissing, UsageError, BadData, PluginError, TTABenchError)  # the nearest one travels
@@ -171,6 +173,7 @@ class Session:
         self._number: int | None = None  # of the request that is being answered
         self._turn = threading.RLock()  # a question and its answer are one: the plugin may have threads
         watch.belong_here()
+        self._open_before = nameless_files()
         self._before, self._reading = before, Reading(watch, before)
         self._imported_before: list[str] = []  # by the process from whose checkpoint it goes on
         self._proven = False  # that the state comes back from a checkpoint
@@ -309,12 +312,18 @@ class Session:
         return {}
 
     def fingerprint(self) -> dict[str, Any]:
-        return {"seen": fingerprint(self._method, own_modules())}
+        return {"seen": fingerprint(self._method, own_modules()) | self._without_name()}
+
+    def _without_name(self) -> dict[str, str]:
+        """What the plugin has open and nobody else can: it may keep there what no checkpoint has."""
+        more = nameless_files() - self._open_before
+        return {"a file or pipe without a name": like_nothing_else()} if more else {}
 
     def render(self, role: str, pixels: Tensor, image_id: str, seed: int, preprocess: Any) -> dict[str, Any]:
         """Views of a recipe of the plugin's own. The session that renders is never the one that adapts."""
-        image = Image.fromarray(pixels.numpy().astype(np.uint8))
-        views = self._method.recipes[role].render(image, image_id, seed, Preprocess(**preprocess))
+        image, recipe = Image.fromarray(pixels.numpy().astype(np.uint8)), self._method.recipes[role]
+        with global_rngs.for_views(recipe.name, image_id, seed):
+            views = recipe.render(image, image_id, seed, Preprocess(**preprocess))
         if more := self._reading.more(self._declared()):
             return _complaint(reading.refusal(more))
         return {"views": views}

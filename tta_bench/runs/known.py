@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,7 @@ def _note(home: Path, spec: RunSpec, around: Surroundings) -> Path | None:
         "features": around.features,
         "code": code_digest(),
         "versions": provenance.versions(),
+        "optimize": sys.flags.optimize,  # it is part of a configuration
     }
     key = digest(parts)
     return home / "known" / key[:2] / f"{key}.note"

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from tta_bench.errors import BadData, PluginError
+from tta_bench.features import global_rngs
 from tta_bench.interfaces import Method, Task
-from tta_bench.runs import global_rngs, state
+from tta_bench.runs import state
 from tta_bench.runs.fingerprint import FIXED, difference, fingerprint
 from tta_bench.runs.state import Started
 

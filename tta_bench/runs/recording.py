@@ -74,6 +74,7 @@ def record(run: Run, folder: Path, task: Task, adaptation: Adaptation, weight: c
             "adapt_device": run.adapt_device,
             "adapting_threads": adapting_threads(run.method),
             "batch_size": run.batch_size,
+            **({"encoded_by": "; ".join(sorted(run.encoded_by))} if run.encoded_by else {}),
         },
         provenance={
             **provenance.git_state(),

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from tta_bench import records
 from tta_bench.errors import BackboneChanged, BadData
-from tta_bench.features import looked_at
+from tta_bench.features import global_rngs, looked_at
+from tta_bench.features.encoding import EncodedViews
 from tta_bench.features.pack_source import PackedViews
 from tta_bench.features.source import Source, StoredViews
 from tta_bench.features.stream import Stream, observations
@@ -31,7 +32,7 @@ from tta_bench.interfaces import (
     ViewRecipe,
 )
 from tta_bench.records import Identity, RunRecord
-from tta_bench.runs import alarms, cost, global_rngs, known, recording, suspicions
+from tta_bench.runs import alarms, cost, known, recording, suspicions
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured, flat_enough, given_back
 from tta_bench.runs.identity import identities_of
@@ -44,7 +45,7 @@ from tta_bench.system.code import Origin, origin_of, overridden
 from tta_bench.system.described import forget_caches
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Reporter, Silent
-from tta_bench.system.stamps import Read
+from tta_bench.system.stamps import Read, content_or_gone
 from tta_bench.system.whose import own_packages
 from tta_bench.views import Original
 
@@ -64,6 +65,7 @@ class Run:
     batch_size: int
     encoder_forwards: int = field(default=0, init=False)  # views through an image encoder
     encoding_seconds: float = field(default=0.0, init=False)
+    encoded_by: set[str] = field(default_factory=set, init=False)  # kinds of machine, as the store knows them
     notes: list[str] = field(default_factory=list, init=False)  # what makes the numbers suspect
 
     def __post_init__(self) -> None:
@@ -162,7 +164,11 @@ class Run:
     def _refuse_changed_files(self, checkpoint: Path) -> None:
         """What was read before a change and after it belongs to no identity. (An image that has changed is refused by
         its dataset; labels and weights are read once.)"""
-        changed = [str(self.spec.pack)] if self.spec.pack and self.read_from and self.read_from.changed() else []
+        pack = self.spec.pack
+        looks_other = pack is not None and self.read_from is not None and self.read_from.changed()
+        # A backup links it, somebody touches it: only other bytes are another pack.
+        another = looks_other and content_or_gone(Path(str(pack))) != self.source.dataset.fingerprint
+        changed = [str(pack)] if another else []
         before, method = self.identities["config"].parts.get("files", {}), self.method
         now = method.digests_now() if isinstance(method, GuestMethod) else method.digests()
         values = self.configured.values
@@ -230,6 +236,8 @@ class Run:
             if forwards:  # otherwise it has looked into the store, or waited for another process
                 self.encoding_seconds += time.perf_counter() - began
             self.encoder_forwards += forwards
+            if isinstance(views, EncodedViews):
+                self.encoded_by.update(views.entry.makers())
             if isinstance(views, PackedViews):
                 views.lends = not self.in_callers_process
             return views

@@ -31,6 +31,8 @@ READERS = ("configparser", "decouple", "dotenv", "environ", "environs", "omegaco
 FILES = ("open", "sqlite3.connect", "ctypes.dlopen")
 OTHERS = ("socket.connect", "subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
 NOTED = frozenset((*FILES, *OTHERS, "import"))
+NO_FILES = (":memory:", "")  # as sqlite3 calls what it keeps in memory
+PYTHONS_MEMORY = "/dev/shm/pym-"  # of multiprocessing
 PYTHONS_OWN = "/pymp-"  # folders of multiprocessing, for a few moments
 SPAWNING = frozenset(("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"))
 IMPORTING = "<frozen importlib._bootstrap"
@@ -65,8 +67,12 @@ class Seen:
         weakref.finalize(self, self._told_by_children.close)
 
     def note(self, event: str, arguments: tuple[Any, ...], asker: FrameType) -> None:
+        if only_writes(event, arguments):  # whoever reads it later is noted then
+            return
         if event in FILES and isinstance(arguments[0], str | bytes | os.PathLike):
             file = Path(os.fsdecode(arguments[0]))
+            if str(file) in NO_FILES or str(file) in sys.path or str(file).startswith(PYTHONS_MEMORY):
+                return
             if event == "ctypes.dlopen" and os.sep not in str(file):
                 return  # the system's own, wherever it lies
             # Importing asks for many that are not there; a folder is opened for a file in it that has no name.
@@ -159,6 +165,10 @@ class Watch(Seen):
     def reached(self, allowed: Collection[str]) -> Reached:
         """So far; files that are allowed left out."""
         return self.all_but(own_code() | loading.files() | {Path(name).resolve() for name in allowed})
+
+
+def only_writes(event: str, arguments: tuple[Any, ...]) -> bool:
+    return event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_ACCMODE == os.O_WRONLY
 
 
 def processes_begun() -> str:

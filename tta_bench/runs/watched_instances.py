@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
 import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from torch import Tensor
 
 from tta_bench.errors import PluginError
+from tta_bench.features import global_rngs
 from tta_bench.interfaces import Method, Preprocess, TextEncoder, ViewRecipe
 from tta_bench.runs import answers, reading, replay
 from tta_bench.runs.watched import FILES, OTHERS, Reached, Seen, is_own, own_code, watch_environment
@@ -63,7 +63,7 @@ class InstanceWatch(Seen):
         return self.all_but(self._code | loading.files() | declared)
 
     def note_own(self, event: str, arguments: tuple[Any, ...], frame: FrameType) -> None:
-        if not _only_writes(event, arguments) and _asked_by_runner(frame, self._packages):
+        if _asked_by_runner(frame, self._packages):
             self.note(event, arguments, frame)
 
     def _note_asked(self, name: str, asker: FrameType) -> None:
@@ -87,7 +87,8 @@ class WatchedRecipe:
         return reading.kept_with(told(self._recipe), {}, self._method.digests())
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
-        with InstanceWatch(self._method) as watch:
+        drawing = global_rngs.for_views(self.name, image_id, seed)
+        with drawing, InstanceWatch(self._method) as watch:
             views = self._recipe.render(image, image_id, seed, preprocess)
         if more := reading.contents(watch.reached()):
             raise PluginError(f"recipe {self.name}, image {image_id}: {reading.refusal(more)}")
@@ -107,10 +108,6 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if _now and event in NOTED:
         with suppress(Exception):  # it would be raised by whatever the method has called
             _now[-1].note_own(event, arguments, sys._getframe(1))
-
-
-def _only_writes(event: str, arguments: tuple[Any, ...]) -> bool:
-    return event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_ACCMODE == os.O_WRONLY
 
 
 def _asked_by_runner(frame: FrameType | None, packages: Collection[str]) -> bool:

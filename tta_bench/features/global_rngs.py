@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import cv2
@@ -23,6 +23,7 @@ from tta_bench.system.files import digest
 FOR_CODE = torch.zeros(1)
 
 _ONE_AT_A_TIME = threading.RLock()
+_LENT = threading.local()
 
 
 def seed(rng: Tensor = FOR_CODE) -> None:
@@ -67,6 +68,29 @@ def untouched() -> Iterator[None]:
             yield
         finally:
             restore(before)
+
+
+@contextmanager
+def for_views(recipe: str, image_id: str, number: int) -> Iterator[None]:
+    """While a recipe of somebody's own draws the views of an image, as torchvision's do: the same in whatever process,
+    and after whatever other images."""
+    with nullcontext() if _LENT.__dict__ else _ONE_AT_A_TIME:
+        before = state()
+        seed(torch.frombuffer(bytearray(digest([recipe, image_id, number]).encode()), dtype=torch.uint8))
+        try:
+            yield
+        finally:
+            restore(before)
+
+
+@contextmanager
+def lent() -> Iterator[None]:
+    """In a thread that works for another one, which has them and waits."""
+    _LENT.by_the_other = True
+    try:
+        yield
+    finally:
+        del _LENT.by_the_other
 
 
 @contextmanager
