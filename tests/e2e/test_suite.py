@@ -51,6 +51,15 @@ def suite(tmp_path: Path, invoke: Invoke) -> Invoke:
     return call
 
 
+def test_a_cell_that_is_written_twice_is_done_twice(tmp_path: Path, invoke: Invoke) -> None:
+    """It was said to wait, after everything had run."""
+    file = tmp_path / "suite.yaml"
+    file.write_text("methods: [tda]\ndatasets: toy\nbackbones: toyclip\nlimit: 4\nsweep: {tda.alpha: [4, 4.0]}\n")
+    done = invoke("suite", str(file), "--plugin", str(TOY), "--workers", "0")
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == "2 done, 0 failed, 0 waiting"
+
+
 @pytest.mark.slow
 def test_failures_are_named_remembered_and_tried_again_when_asked(suite: Invoke, home: Path, tmp_path: Path) -> None:
     first = suite()

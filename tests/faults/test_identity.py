@@ -26,7 +26,7 @@ from tta_bench.methods.tda import TDA
 from tta_bench.plugins import Registry
 from tta_bench.records import Identity, Results
 from tta_bench.report.selection import Selection
-from tta_bench.runs import identity
+from tta_bench.runs import identity, known
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.fence import Fence
 from tta_bench.runs.guest_method import GuestMethod
@@ -148,6 +148,14 @@ def test_python_without_asserts_is_another_configuration(toy_bench: Bench, monke
     assert toy_bench.prepare(spec).run_id == before
     monkeypatch.setattr(identity, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=1)))
     assert toy_bench.prepare(spec).run_id != before
+
+
+def test_a_run_without_asserts_is_not_found_with_them(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`done before, nothing to do`: the note of what was asked did not know what the configuration knows."""
+    spec = RunSpec("clip", "scenes", "tiny", limit=2)
+    with_asserts = known._note(toy_bench.home, spec, toy_bench.surroundings(spec))
+    monkeypatch.setattr(known, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=1)))
+    assert with_asserts != known._note(toy_bench.home, spec, toy_bench.surroundings(spec))
 
 
 def test_python_without_asserts_encodes_for_itself(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,18 @@ def test_one_processor_with_several_sets_of_instructions_is_said() -> None:
     assert "machine" not in Results([with_set("AVX2", 0), with_set("", 1)]).leaderboard("md")
 
 
+def test_features_of_another_machine_are_said_where_runs_differ_in_it() -> None:
+    """A store that was copied, or is shared: the record named the machine of the run alone."""
+
+    def with_features(maker: str, seed: int) -> RunRecord:
+        hardware = {"processor": "EPYC"} | ({"encoded_by": maker} if maker else {})
+        return record(seed=seed, replicate=Identity({"seed": seed}), hardware=hardware)
+
+    cell = Results([with_features("AVX2, torch 2.9", 0), with_features("SSE, torch 2.9", 1), with_features("", 2)])
+    assert "different versions or machines (features by AVX2, torch 2.9, SSE, torch 2.9)" in cell.leaderboard("md")
+    assert "features by" not in Results([with_features("AVX2", 0), with_features("", 1)]).leaderboard("md")
+
+
 def test_looking_at_fewer_rows_makes_none_more_certain(tmp_path: Path) -> None:
     runs = [saved(tmp_path, name, float(i)) for i, name in enumerate(["clip", "regions", "tda", "dpe", "dmn", "reta"])]
     everything = Results(runs)

@@ -102,6 +102,16 @@ HIDDEN = {
     "the environment": Kind(
         "os.environ['N'] = str(int(os.environ.get('N', 0)) + 1)\nkept = int(os.environ['N'])",
     ),
+    "a file without a name": Kind(
+        "self._file.seek(0)\nn = int(self._file.read() or 0) + 1\nself._file.seek(0)\n"
+        "self._file.write(b'%d' % n)\nkept = n",
+        on_start="import tempfile\nself._file = tempfile.TemporaryFile(buffering=0)",
+    ),
+    "a pipe": Kind(
+        "os.write(self._into, b'%3d' % (int(os.read(self._out, 3)) + 1))\nn = os.read(self._out, 3)\n"
+        "os.write(self._into, n)\nkept = int(n)",
+        on_start="self._out, self._into = os.pipe()\nos.write(self._into, b'  0')",
+    ),
     "an iterator": Kind("kept = next(self._list)", on_start="self._list = iter(list(range(99)))"),
     "what can't be looked into": Kind(
         "self._hash.update(b'.')\nkept = self._hash.digest()[0]", on_start="import hashlib\nself._hash = hashlib.md5()"

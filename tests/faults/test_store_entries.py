@@ -19,6 +19,7 @@ from tta_bench.features.options import EncodingOptions
 from tta_bench.features.store import Entry, FeatureKey, FeatureStore
 from tta_bench.plugins import Registry
 from tta_bench.runs.bench import Bench
+from tta_bench.runs.spec import RunSpec
 from tta_bench.system.progress import Silent
 
 
@@ -206,3 +207,14 @@ def test_copies_of_locks_and_a_folder_for_a_journal_are_no_obstacle(tmp_path: Pa
     (entry.folder / "journal.txt").mkdir()
     assert entry.missing(range(4)) == [0, 1]
     assert not entry_locks.any_claimed(entry.folder)
+
+
+def test_an_entry_knows_what_it_was_made_with(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`No field differs`, said `diff`, of two runs whose features were made on two kinds of machine."""
+    here = torch.backends.cpu.get_cpu_capability()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "ANOTHER")
+    toy_bench.run(RunSpec("clip", "toy", "toyclip", limit=3))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: here)
+    found = toy_bench.run(RunSpec("clip", "toy", "toyclip", seed=1, limit=3)).record.hardware
+    assert found["instructions"] == here
+    assert str(found["encoded_by"]).startswith("ANOTHER instructions, torch 2")

@@ -95,6 +95,7 @@ class Rendering(TorchDataset[Rendered]):
             num_workers=workers,
             prefetch_factor=PREFETCH,
             worker_init_fn=_quiet,
+            generator=torch.Generator(),  # or it draws a seed for its workers from everybody's random numbers
         )  # no timeout: without one, torch looks every 5 s whether its workers live
         refusal = ""
         with _unraisable_ignored():  # torch takes down what it has not put up, and says so at length

@@ -205,7 +205,10 @@ def _mixed_versions(frame: pd.DataFrame) -> list[str]:
     found = {name: set(frame.loc[apart[name], name].dropna()) for name in recorded_by if apart[name].any()}
     if not found:
         return []
-    named = [f"{NAMED.get(name, name)} {', '.join(v or 'unknown' for v in sorted(versions))}" for name, versions in found.items()]
+    named = [
+        f"{NAMED.get(name, name)} {', '.join(v or 'unknown' for v in sorted(versions))}"
+        for name, versions in found.items()
+    ]
     cells = int((by_cell.nunique() > 1).any(axis=1).sum())
     which = f"{counted(cells, 'cell')} with runs recorded by different versions or machines ({'; '.join(named)})"
     return [f"{which}: part of their ± may be theirs."]
