@@ -268,14 +268,14 @@ def test_a_dataset_that_draws_its_pictures_anew_is_named(toy_bench: Bench) -> No
 
 @dataclasses.dataclass(frozen=True)
 class Drawn(Plain):
-    """Views from numpy's own random numbers."""
+    """Views from random numbers that nobody can repeat."""
 
     @property
     def name(self) -> str:
         return f"drawn{self.n}"
 
     def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> torch.Tensor:
-        return super().render(image, image_id, int(np.random.randint(9**9)), preprocess)  # noqa: NPY002
+        return super().render(image, image_id, int(np.random.default_rng().integers(9**9)), preprocess)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -204,7 +204,9 @@ def test_a_file_that_changes_during_the_run_is_not_noted(
 
     def edited_meanwhile(self: Bench, spec: RunSpec) -> object:
         run = prepare(self, spec)
-        toy_pack.touch()
+        content = bytearray(toy_pack.read_bytes())
+        content[-3] ^= 1
+        toy_pack.write_bytes(content)
         return run
 
     monkeypatch.setattr(Bench, "prepare", edited_meanwhile)
