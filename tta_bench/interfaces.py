@@ -295,7 +295,7 @@ class Paper(NamedTuple):
     url: str = ""
 
 
-@dataclass
+@dataclass(eq=False)  # two of a class without fields are not the same, and may stand in a dictionary
 class Method(ABC):
     """A test-time adaptation method. Fields are its hyper-parameters; whatever `start` sets is its state.
 

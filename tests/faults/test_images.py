@@ -517,3 +517,39 @@ def test_the_usual_formats_are_read(kind: str) -> None:
 def test_names_are_those_of_the_formats_that_are_read() -> None:
     assert {".jpg", ".jpeg", ".mpo", ".png", ".webp", ".gif", ".bmp", ".tif", ".ppm", ".tga"} <= readable_names()
     assert not {".fits", ".psd", ".ico", ".qoi", ".pcx", ".sgi", ".dds", ".eps", ".pdf", ".txt"} & readable_names()
+
+
+def tiff_with(offsets: dict[int, int] | int, rows: int, planes: int = 1) -> bytes:
+    """32 x 32 in RGB, uncompressed, of strips of so many rows, whose table is cut to a length or has other entries."""
+    pixels = np.random.default_rng(0).integers(1, 255, (32, 32, 3), dtype=np.uint8)
+    data = pixels.transpose(2, 0, 1).tobytes() if planes == 2 else pixels.tobytes()
+    count = -(-32 // rows) * (3 if planes == 2 else 1)
+    size = len(data) // count
+    starts = [8 + size * strip for strip in range(count)]
+    if isinstance(offsets, int):
+        starts = starts[:offsets]
+    else:
+        starts = [offsets.get(strip, start) for strip, start in enumerate(starts)]
+    tags = {256: [32], 257: [32], 258: [8, 8, 8], 259: [1], 262: [2], 273: starts, 277: [3], 278: [rows]}
+    tags |= {279: [size] * len(starts), 284: [planes]}
+    place = 8 + len(data)
+    table, beyond = struct.pack("<H", len(tags)), b""
+    behind = place + 2 + 12 * len(tags) + 4
+    for tag, values in sorted(tags.items()):
+        packed = struct.pack(f"<{len(values)}I", *values)
+        inline = packed if len(values) == 1 else struct.pack("<I", behind + len(beyond))
+        beyond += b"" if len(values) == 1 else packed
+        table += struct.pack("<HHI", tag, 4, len(values)) + inline
+    return b"II*\0" + struct.pack("<I", place) + data + table + struct.pack("<I", 0) + beyond
+
+
+@pytest.mark.parametrize(
+    ("offsets", "rows", "planes"), [(1, 32, 2), (2, 32, 2), (1, 16, 1), ({2: 0}, 8, 1), ({1: 0, 2: 0}, 8, 1)]
+)
+def test_a_tiff_whose_table_leaves_out_strips_is_refused(offsets: dict[int, int] | int, rows: int, planes: int) -> None:
+    """Colours were missing, or half of the picture, or the file's own header was shown as pixels."""
+    whole = decode(tiff_with({}, rows, planes))
+    assert whole.size == (32, 32)
+    assert min(low for low, _ in whole.getextrema()) > 0  # type: ignore[misc,union-attr,unused-ignore]
+    with pytest.raises(BadData, match="its table of strips or tiles leaves out some of the picture"):
+        decode(tiff_with(offsets, rows, planes))

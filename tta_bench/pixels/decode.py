@@ -16,6 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tta_bench.errors import BadData
 from tta_bench.pixels.damage import SHOW_DAMAGE, damage
+from tta_bench.pixels.tiff_parts import lacks_parts
 from tta_bench.system.plain_pillow import plain_pillow
 
 MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
@@ -40,6 +41,10 @@ def decode(source: Path | bytes) -> Image.Image:
         with plain_pillow(), _still(), _file(source) as file, _opened(file, _limit()) as image:
             if image.format not in READ:
                 raise BadData(f"{image.format} is not read here: save it as PNG or JPEG")
+            if lacks_parts(getattr(image, "tag_v2", {})):
+                raise BadData(
+                    "its table of strips or tiles leaves out some of the picture: it was not written to its end"
+                )
             if why := _misread(image):
                 raise BadData(f"{why}, which would be read as something else: save it as PNG with 8 bits")
             image.load()

@@ -22,6 +22,7 @@ from tta_bench.records.record import DIAGNOSTICS, OUTPUTS, SCHEMA, SCORES, RunRe
 from tta_bench.system import record_form as form
 from tta_bench.system.files import digest, file_digest, write_atomically
 from tta_bench.system.sound_records import SoundRecords
+from tta_bench.system.tensors import as_safetensors
 from tta_bench.system.text import visible
 
 if TYPE_CHECKING:
@@ -41,15 +42,13 @@ def save(
     diagnostics: Mapping[str, np.ndarray[Any, Any]],
 ) -> RunRecord:
     """Writes a finished run; whoever finds run.json finds the rest too. Returns the record with its files' digests."""
-    from safetensors.numpy import save as pack
-
     metadata = {"ids": json.dumps(list(ids))}
     contents = {
-        OUTPUTS: pack({"outputs": outputs}),
-        SCORES: pack({"scores": scores, "labels": labels, "index": index}, metadata),
+        OUTPUTS: as_safetensors({"outputs": outputs}),
+        SCORES: as_safetensors({"scores": scores, "labels": labels, "index": index}, metadata),
     }
     if diagnostics:
-        contents[DIAGNOSTICS] = pack({_encodable(name): column for name, column in diagnostics.items()})
+        contents[DIAGNOSTICS] = as_safetensors({_encodable(name): column for name, column in diagnostics.items()})
     for name, content in contents.items():
         write_atomically(folder / name, content)
     record = replace(record, files={name: digest(content) for name, content in contents.items()})

@@ -32,7 +32,16 @@ from tta_bench.system import compiled, distributions, looked_up
 from tta_bench.system.data import PLAIN, array_in_words, is_array, is_data
 from tta_bench.system.files import digest
 from tta_bench.system.memory import Memory, strides
-from tta_bench.system.objects import SILENT, attributes_of, inside, learning, like_nothing_else, place_in
+from tta_bench.system.objects import (
+    SILENT,
+    attributes_of,
+    hooks_in_place,
+    inside,
+    learning,
+    like_nothing_else,
+    of_pandas,
+    place_in,
+)
 from tta_bench.system.sources import built_in_source, counts
 from tta_bench.system.whose import home_of, is_another, is_outside, package_of
 
@@ -231,6 +240,8 @@ class Description:
         kind = type(value)
         if (kind.__module__, kind.__name__) == ("torch._C", "Generator"):  # its attribute is an address
             return [kind.__name__, str(value.device), digest(value.get_state().cpu().numpy().tobytes())]
+        if package_of(kind.__module__) == "pandas" and hasattr(kind, "to_numpy"):
+            return [kind.__name__, *(self.of(part, above) for part in of_pandas(value))]
         content = self.content(value, above)
         if content is not None:
             return [kind.__name__, content, *self.more(value, above)]
@@ -245,7 +256,7 @@ class Description:
             plain: Any = next(plain for plain in PLAIN if isinstance(value, plain))
             attributes["value"] = plain.__repr__(value)
         code = self._compiled(getattr(value, "__module__", None)) if callable(value) else ""  # a function of Cython's
-        parts = (kind, attributes, inside(value, attributes))
+        parts = (kind, hooks_in_place(attributes), inside(value, attributes))
         return [*(self.of(part, above) for part in parts), *filter(None, [code])]
 
     def content(self, value: Any, above: Above) -> Any:

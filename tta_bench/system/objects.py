@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from types import MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
+from tta_bench.system.data import array_in_words
 from tta_bench.system.whose import is_of_c
 
 # They hold nothing that a number could depend on, and most can't be looked into.
@@ -45,6 +46,17 @@ def _slots(kind: type) -> tuple[str, ...]:
     return tuple(name for name, member in members if isinstance(member, MemberDescriptorType))
 
 
+def hooks_in_place(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """A layer's hooks have numbers that the whole process counts: their order is what counts."""
+    found = dict(attributes)
+    for name, held in attributes.items():
+        whose = name.removesuffix("_with_kwargs").removesuffix("_always_called")
+        if whose.endswith("_hooks") and isinstance(held, dict):
+            numbers = list(attributes.get(whose) or held)
+            found[name] = [[numbers.index(key) if key in numbers else key, hook] for key, hook in held.items()]
+    return found
+
+
 def inside(value: Any, attributes: Mapping[str, Any]) -> Any:
     """What an object keeps where Python does not look, asked for as if to copy it; None if its attributes are all."""
     by_library = copyreg.dispatch_table.get(type(value))
@@ -66,6 +78,18 @@ def _is_known(state: Any, attributes: Mapping[str, Any]) -> bool:
         return False
     named = {name: value for part in parts for name, value in (part or {}).items()}
     return all(name in attributes and attributes[name] is value for name, value in named.items())
+
+
+def of_pandas(value: Any) -> Iterator[Any]:
+    """A series, table or index: names, types, axes and values. What it is made of inside can't be looked into."""
+    yield value.name if hasattr(type(value), "name") else None
+    columns = hasattr(type(value), "columns")
+    yield [str(kind) for kind in value.dtypes] if columns else str(value.dtype)
+    for axis in getattr(value, "axes", ()):
+        yield [list(axis.names), str(axis.dtype), axis.tolist()]
+    numbers = value.to_numpy()
+    yield numbers.tolist() if numbers.dtype == object else array_in_words(numbers)
+    yield getattr(value, "attrs", {})
 
 
 def learning(array: Any) -> list[Any]:

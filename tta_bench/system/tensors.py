@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,15 @@ def read_tensors(file: Path, written: str | None) -> tuple[dict[str, np.ndarray[
         raise
     except Exception as error:  # safetensors raises its own type, which is not exported
         raise BadData(f"{file}: can't be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def as_safetensors(arrays: Mapping[str, np.ndarray[Any, Any]], metadata: dict[str, str] | None = None) -> bytes:
+    """A file of these arrays. The library writes memory as it lies, and says nothing: a part of a larger array would be
+    another one when it is read."""
+    import numpy as np
+    from safetensors.numpy import save
+
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
 
 
 def refuse_damaged(file: Path) -> None:
