@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import some_slow, start_process
 from tests.faults.toy_runs import QUICK, TOY_RUN, finish, hidden, kill_when, the_record
 from tta_bench.runs import folder as folders
-from tta_bench.runs.bench import Bench
+from tta_bench.runs.bench import Bench, RunSpec
 
 
 @pytest.mark.slow
@@ -142,3 +142,22 @@ def test_notes_in_a_run_survive_a_kill_in_its_replacement(
     again.recover()
     again.begin(replacing=True)
     assert (run.final / "notes.txt").read_text() == "mine"
+
+
+def test_another_run_under_this_ones_name_is_set_aside(toy_bench: Bench) -> None:
+    """Two folders had each other's names after a wrong restore: running one again destroyed the other."""
+    clip, tda = (RunSpec(method, "toy", "toyclip") for method in ("clip", "tda"))
+    one, other = (toy_bench.run(spec).record.folder for spec in (clip, tda))
+    assert one is not None
+    assert other is not None
+    scores = (other / "scores.safetensors").read_bytes()
+    one.rename(one.with_name("between"))
+    other.rename(one)
+    one.with_name("between").rename(other)
+    assert not toy_bench.run(clip).already
+    aside = one.with_name(f"{one.name}.set-aside-1")
+    assert (aside / "scores.safetensors").read_bytes() == scores
+    aside.rename(aside.with_name("between"))
+    other.rename(aside)
+    aside.with_name("between").rename(other)
+    assert toy_bench.run(tda).already

@@ -18,13 +18,13 @@ from tta_bench.features.options import EncodingOptions
 from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss
 from tta_bench.features.store import FeatureKey, FeatureStore, check_free_space
 from tta_bench.features.store_writing import Writer
-from tta_bench.interfaces import Backbone, Dataset, Preprocess, ViewRecipe
+from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, Preprocess, ViewRecipe
+from tta_bench.prompts.encoded import COMPANY_TOLERANCE, ROUNDED
 from tta_bench.system.code import origin_of, told
 from tta_bench.system.files import digest
 from tta_bench.system.progress import Advance, Reporter, Silent
 
 NORM_TOLERANCE = 0.01  # half precision is within 0.001
-COMPANY_TOLERANCE = 0.1  # of a feature's length; bfloat16 rounds otherwise in another batch, by some hundredths
 FLUSH_SECONDS = 1.0  # at most this much work is lost to a kill -9
 
 
@@ -145,7 +145,9 @@ class EncodedViews:
     def _refuse_company(self, pixels: Tensor, features: Tensor) -> None:
         """Features are read by whoever asks for the image, so they may not depend on what was encoded with it."""
         alone = Encoder(self.backbone, 1, Silent())(pixels[-1:])
-        if (alone.float() - features[-1:].float()).norm() > COMPANY_TOLERANCE:
+        tolerance = COMPANY_TOLERANCE.get(BackboneExtras.of(self.backbone).precision or "unknown", ROUNDED)
+        beside = features[-1:].float()  # if there is a nan in it, others say so
+        if beside.isfinite().all() and not (alone.float() - beside).norm() <= tolerance:  # nor is a nan alone
             raise PluginError(
                 f"backbone '{self.backbone.name}' gives a picture other features when it is encoded alone: it must not "
                 "depend on the batch or on chance (call eval() in load)"

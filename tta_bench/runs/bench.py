@@ -329,6 +329,8 @@ class Bench:
                 return Outcome(record, True)
             if damage and not force:
                 self.reporter.warn(f"{damage}: running again")
+            if damage and (aside := folder.spare_another()) is not None:
+                self.reporter.warn(f"{aside.name}: there the other run is now")
             replacing = force or bool(damage)
             record = run.execute(folder.begin(replacing), self.checkpoint_seconds, self.reporter)
             if replacing:

@@ -20,7 +20,7 @@ from pathlib import Path
 import filelock
 
 from tta_bench import records
-from tta_bench.errors import StoreError
+from tta_bench.errors import StoreError, TTABenchError
 from tta_bench.records import RunRecord
 from tta_bench.system import asked, outcome
 from tta_bench.system.files import disk_errors
@@ -70,6 +70,21 @@ class RunFolder:
             yield
         finally:
             lock.release()
+
+    def spare_another(self) -> Path | None:
+        """Sets aside another whole run that lies under this one's name, and returns where it is now."""
+        try:
+            another = records.load(self.final)
+        except TTABenchError:
+            return None
+        if another.run_id == self.final.name:
+            return None
+        number = 1
+        while (aside := self.final.with_name(f"{self.final.name}.set-aside-{number}")).exists():
+            number += 1
+        with disk_errors(aside):
+            self.final.rename(aside)
+        return aside
 
     def begin(self, replacing: bool) -> Path:
         """The folder to run in, rid of all that a killed run left there except its checkpoint."""
