@@ -158,7 +158,8 @@ def test_a_backbone_that_depends_on_the_batch_or_on_chance_is_named(change: Any,
 
     def of_length_1(f: torch.Tensor) -> torch.Tensor:
         changed: torch.Tensor = change(f)
-        return changed / changed.norm(dim=-1, keepdim=True)
+        length: torch.Tensor = changed.norm(dim=-1, keepdim=True)
+        return changed / length
 
     careless = Careless(of_length_1)
     with pytest.raises(PluginError, match=r"gives (a|the same) picture other features"):
