@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import tta_bench
-from tests.conftest import TOY
+from tests.conftest import TOY, some_slow
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.methods.tda import TDA
 from tta_bench.plugins import Registry
@@ -114,7 +114,10 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Callable[[float, int], 
     return lambda share, seed: run(bench, Centring(share), seed).scores()
 
 
-@pytest.mark.parametrize("way", WAYS)
+OFTEN = ("its own method", "a lambda", "a registry")
+
+
+@pytest.mark.parametrize("way", some_slow(OFTEN, [way for way in WAYS if way not in OFTEN]))
 def test_a_way_back_to_the_instance_leads_to_the_one_that_runs(
     bench: tta_bench.Bench, by_hand: Callable[[float, int], Any], way: str
 ) -> None:
