@@ -103,9 +103,8 @@ HIDDEN = {
         "os.environ['N'] = str(int(os.environ.get('N', 0)) + 1)\nkept = int(os.environ['N'])",
     ),
     "a file without a name": Kind(
-        "self._file.seek(0)\nn = int(self._file.read() or 0) + 1\nself._file.seek(0)\n"
-        "self._file.write(b'%d' % n)\nkept = n",
-        on_start="import tempfile\nself._file = tempfile.TemporaryFile(buffering=0)",
+        "FILE.seek(0)\nn = int(FILE.read() or 0) + 1\nFILE.seek(0)\nFILE.write(b'%d' % n)\nFILE.flush()\nkept = n",
+        on_start="import tempfile\nglobal FILE\nFILE = tempfile.TemporaryFile()",
     ),
     "a pipe": Kind(
         "os.write(self._into, b'%3d' % (int(os.read(self._out, 3)) + 1))\nn = os.read(self._out, 3)\n"
