@@ -340,3 +340,16 @@ def test_mixed_fills_gaps_and_marks_them() -> None:
     assert any("2 protocols, kept apart" in note for note in apart.notes)
     assert any("2 protocols, in one column" in note for note in board.notes)
     assert "purf" not in board.sentence
+
+
+def test_what_mixed_says_is_of_what_it_shows() -> None:
+    runs = [record("clip", 40.0), record("tda", 50.0), on("toy", 90.0, "purf", n=5, dataset_size=10)]
+    seeds = [{"seed": seed, "replicate": Identity({"seed": seed})} for seed in range(3)]
+    unseen = [on("toy", 41.0, "clip", n=5, dataset_size=10, **one) for one in seeds]
+    (board,) = boards(long_form([*runs, *unseen]), Wanted(mixed=True))
+    (column,) = board.columns
+    assert board.text(row(board, "clip"), column, "mAP") == "40.00"
+    assert any(note == "1 run per cell." for note in board.notes)
+    assert "3 runs of other protocols not shown: their cells have a number." in board.notes
+    (all_shown,) = boards(long_form(runs), Wanted(mixed=True))
+    assert not any("not shown" in note for note in all_shown.notes)

@@ -96,10 +96,14 @@ def _board(
     cells: Cells = {(row_of[key[:2]], columns[key[2:]], kind): cell for key, kind, cell in _cells(frame, wanted)}
     rows = sorted({row_of[key] for key in _distinct(frame, ROW)}, key=lambda row: row.name)
     shown = sorted(columns.values(), key=lambda column: column.name)
-    said = notes.notes(frame, wanted.mixed) + notes.left_out(wanted.left_out)
+    into: list[Column] = []
+    hidden = 0
     if wanted.mixed:
-        shown, cells, into = _mixed(shown, cells)
-        said += notes.other_protocols(into) if into else []
+        shown, cells, into, taken = _mixed(shown, cells)
+        keys = frame[[*ROW, *COLUMN]].itertuples(index=False, name=None)
+        stands = [(row_of[key[:2]], columns[key[2:]]) in taken for key in keys]
+        hidden, frame = len(frame) - sum(stands), frame[stands]
+    said = notes.notes(frame, wanted.mixed) + notes.left_out(wanted.left_out) + notes.other_protocols(into, hidden)
     average, over, why_not = _average(shown)
     if average is not None:
         averages = _averages(rows, average, over, cells)
@@ -250,13 +254,16 @@ def _averages(rows: Sequence[Row], average: Column, over: Sequence[Column], cell
     return made
 
 
-def _mixed(columns: Sequence[Column], cells: Cells) -> tuple[list[Column], Cells, list[Column]]:
+def _mixed(
+    columns: Sequence[Column], cells: Cells
+) -> tuple[list[Column], Cells, list[Column], set[tuple[Row, Column]]]:
     """One column for each dataset and kind of order: the protocol with the most numbers, its gaps filled from others.
-    The last returned are the columns that took something in."""
+    Returned last are the columns that took something in, and where all that is shown stood before."""
     filled = {column: sum(c is column for _, c, _ in cells) for column in columns}
     first = sorted(columns, key=lambda column: (-filled[column], -column.n, column.name))
     kept: dict[tuple[str, str], Column] = {}
     into: dict[Column, None] = {}
+    taken: set[tuple[Row, Column]] = set()
     made: Cells = {}
     for column in first:
         target = kept.setdefault((column.dataset, column.stream), column)
@@ -264,4 +271,5 @@ def _mixed(columns: Sequence[Column], cells: Cells) -> tuple[list[Column], Cells
             if where == column and (row, target, kind) not in made:
                 made[row, target, kind] = replace(cell, mixed=column != target)
                 into |= {target: None} if column != target else {}
-    return [column for column in columns if column in kept.values()], made, list(into)
+                taken.add((row, column))
+    return [column for column in columns if column in kept.values()], made, list(into), taken

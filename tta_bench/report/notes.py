@@ -189,10 +189,12 @@ def _warned(frame: pd.DataFrame) -> list[str]:
     return said
 
 
-def other_protocols(columns: Sequence[Column]) -> list[str]:
-    """Of columns that took in what belongs to others."""
+def other_protocols(columns: Sequence[Column], hidden: int) -> list[str]:
+    """Of columns that took in what belongs to others, and of runs whose cells are another protocol's."""
     names = ", ".join(column.name for column in columns)
-    return [f"{MIXED} is of another protocol than the rest of its column ({names}): not to be compared with it."]
+    marked = f"{MIXED} is of another protocol than the rest of its column ({names}): not to be compared with it."
+    unseen = f"{counted(hidden, 'run')} of other protocols not shown: their cells have a number."
+    return [marked] * bool(columns) + [unseen] * bool(hidden)
 
 
 def _mixed_versions(frame: pd.DataFrame) -> list[str]:
