@@ -167,6 +167,25 @@ def test_a_backbone_that_depends_on_the_batch_or_on_chance_is_named(change: Any,
     assert not list(toy_bench.runs.glob("*/run.json"))
 
 
+class Normalised(Careless):
+    """With a layer behind it that changes little, and takes its statistics from the batch unless it is told not to."""
+
+    def __init__(self, *, training: bool) -> None:
+        self.norm = torch.nn.BatchNorm1d(ToyCLIP.embed_dim).train(training)
+        super().__init__(lambda f: torch.nn.functional.normalize(f + 0.002 * self._normed(f), dim=-1))
+
+    def _normed(self, features: torch.Tensor) -> torch.Tensor:
+        normed: torch.Tensor = self.norm(features[:, :, None].repeat(1, 1, 2))  # of a single value it would complain
+        return normed[:, :, 0]
+
+
+@torch.no_grad()
+def test_a_backbone_that_was_left_in_training_is_named_however_little_it_changes(toy_bench: Bench) -> None:
+    with pytest.raises(PluginError, match=r"when it is encoded alone.*call eval\(\) in load"):
+        toy_bench.run(RunSpec("clip", "toy", Normalised(training=True)))
+    assert toy_bench.run(RunSpec("clip", "toy", Normalised(training=False))).record.n
+
+
 class Drifting(Careless):
     """Takes off the mean of what it has seen so far, as a layer that was left in training."""
 

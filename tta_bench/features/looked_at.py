@@ -26,6 +26,7 @@ STEP = 0.05  # of what is compared of a feature: other hardware rounds otherwise
 REPEATED = 0.01  # of a feature's length; an accelerator may round otherwise
 DIRECTIONS = 4  # in which a feature is looked at: the fewer, the less often it lies where rounding decides
 PARTS = 64  # of a tensor that are summed up
+SWITCHED_BY_EVAL = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd)
 WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -120,6 +121,12 @@ def _modules(thing: object, depth: int) -> Iterator[torch.nn.Module]:
     elif depth and type(thing) not in PLAIN and not isinstance(thing, type):
         for _, value in sorted(attributes_of(thing), key=lambda named: str(named[0])):
             yield from _modules(value, depth - 1)
+
+
+def is_in_training(backbone: Backbone) -> bool:
+    """Whether a layer of it takes what it needs from the batch, or draws: `eval()` was forgotten."""
+    layers = (layer for module in _modules(backbone, DEPTH) for layer in module.modules())
+    return any(layer.training and isinstance(layer, SWITCHED_BY_EVAL) for layer in layers)
 
 
 def _sums(tensor: Tensor) -> list[int]:
