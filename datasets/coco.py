@@ -104,12 +104,13 @@ def read_instances(file: Path) -> tuple[list[str], list[str], Labels, int, list[
             raise ValueError("an id of an image or a category is there twice")
         labels = np.zeros((len(images), len(categories)), np.int8)
         for annotation in content["annotations"]:
+            place = row[annotation["image_id"]], column[annotation["category_id"]]
             if annotation["score"] is not None:
                 raise ValueError("an annotation has a score, so they are what a detector found, and no labels")
             if annotation["iscrowd"] not in (None, 0, 1):
                 raise ValueError(f"iscrowd is {annotation['iscrowd']!r}; expected 0 or 1")
             if not annotation["iscrowd"]:
-                labels[row[annotation["image_id"]], column[annotation["category_id"]]] = 1
+                labels[place] = 1
         named, files = [category["name"] for category in categories], [image["file_name"] for image in images]
         if not all(isinstance(name, str) and is_text(name) and "\0" not in name for name in (*named, *files)):
             raise ValueError("a name in it is no text")

@@ -172,6 +172,8 @@ def configured(root: Any) -> dict[str, Any]:
 
 
 def _parameters(command: Any, options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    from tta_bench.system.files import expanded
+
     known = {opt.removeprefix("--"): p for p in command.params for opt in getattr(p, "opts", ()) if opt[:2] == "--"}
     found: dict[str, Any] = {}
     for key, value in options.items():
@@ -180,7 +182,11 @@ def _parameters(command: Any, options: Mapping[str, Any], where: str) -> dict[st
             raise UnknownName(f"option in {where}", key, known, "Write an option's long name without the dashes.")
         if isinstance(value, bool) and not getattr(parameter, "is_flag", False):
             raise UsageError(f"{where}: {key} = {str(value).lower()}: it is no switch, and takes a value")
-        found[parameter.name] = [value] if getattr(parameter, "multiple", False) and isinstance(value, str) else value
+        values = value if isinstance(value, list) else [value]
+        if str(getattr(parameter, "metavar", "")).startswith(PATHS):  # as a shell expands what is typed
+            values = [str(expanded(one)) if isinstance(one, str) and one.startswith("~") else one for one in values]
+        several = isinstance(value, list) or (getattr(parameter, "multiple", False) and isinstance(value, str))
+        found[parameter.name] = values if several else values[0]
     return found
 
 

@@ -7,18 +7,28 @@ large flat pictures hold zeros as well, thousands of them at the end.
 from __future__ import annotations
 
 import re
+import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 JPEGS = ("JPEG", "MPO")
-SHOW_DAMAGE = ("PNG", *JPEGS, "AVIF")  # by Pillow's names
 CHANGED = "its checksums are not those of what is in it, as in a damaged copy: get it again"
 CUT_SHORT = "it holds a stretch of zeros, as a copy that was cut short: get it again"
+AS_TEXT = "every line feed in it stands behind a carriage return, as after a transfer as text: get it again as binary"
+TOO_FEW = "its pixels end before its last row: it was not written to its end"
+NO_PALETTE = "it has lost its palette: get it again"
+LINES = 8  # by chance, that many line feeds stand so in one of 256 ** 8 files
 ZEROS = bytes(64)
 FEW_ZEROS = bytes(16)  # enough where a file has no end, either
 SPACE = b" \t\r\n"  # what an editor or a protocol may have put behind the zeros
 
-PNG_SIGNATURE, LAST_CHUNK = b"\x89PNG\r\n\x1a\n", b"IEND"
+PNG_SIGNATURE, HEADER, LAST_CHUNK = b"\x89PNG\r\n\x1a\n", b"IHDR", b"IEND"
+COLOURS, DATA = b"PLTE", b"IDAT"
+SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by a PNG's colour type
+INDEXED = 3
+WHOLE = ((0, 0, 1, 1),)  # columns from and rows from, every so many columns and rows
+ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+AT_ONCE = 1 << 20  # bytes
 
 SEGMENT = re.compile(rb"\xff+([\x01-\xfe])(..)", re.DOTALL)  # of a JPEG: its marker and how long it is
 NEXT_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # those left out belong to the scan: stuffed bytes, restarts
@@ -30,7 +40,9 @@ ALL_COEFFICIENTS, SIXTEEN_ZEROS = 63, 0xF0
 def damage(content: bytes, kind: str) -> str:
     """What shows that a file of that format, which could be decoded, is not whole; nothing if nothing does."""
     if kind == "PNG":
-        return "" if _checksums_hold(content) else CHANGED
+        return _damage_of_png(content)
+    if (lines := content.count(b"\n")) >= LINES and lines == content.count(b"\r\n"):
+        return AS_TEXT
     if kind in JPEGS:
         cut = _has_no_end(content) or (ZEROS in content and _has_a_hole(content))
     else:
@@ -41,18 +53,41 @@ def damage(content: bytes, kind: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- PNG
 
 
-def _checksums_hold(content: bytes) -> bool:
-    """Of all chunks up to the last, which must be there: Pillow compares none of those that hold the pixels."""
-    at, kind = len(PNG_SIGNATURE), b""
-    while kind != LAST_CHUNK:
+def _damage_of_png(content: bytes) -> str:
+    """Pillow compares no checksum of what holds the pixels, and takes what is missing for black."""
+    chunks: dict[bytes, list[bytes]] = {}
+    at = len(PNG_SIGNATURE)
+    while LAST_CHUNK not in chunks:
         start, end = at + 4, at + 8 + int.from_bytes(content[at : at + 4])  # of what is summed up: name and data
-        kind, at = content[start : start + 4], end + 4
+        at = end + 4
         if at > len(content) or zlib.crc32(content[start:end]) != int.from_bytes(content[end:at]):
-            return False
-    return True
+            return CHANGED
+        chunks.setdefault(content[start : start + 4], []).append(content[start + 4 : end])
+    header = chunks[HEADER][0]
+    if header[9] == INDEXED and COLOURS not in chunks:
+        return NO_PALETTE
+    return "" if _has_all_rows(header, chunks.get(DATA, [])) else TOO_FEW
+
+
+def _has_all_rows(header: bytes, data: Iterable[bytes]) -> bool:
+    width, height, bits, colour_type, interlaced = struct.unpack(">IIBBxxB", header[:13])
+    wanted = 0
+    for left, top, across, down in ADAM7 if interlaced else WHOLE:
+        columns, rows = len(range(left, width, across)), len(range(top, height, down))
+        wanted += rows * (1 + (columns * bits * SAMPLES[colour_type] + 7) // 8) * bool(columns)
+    stream = zlib.decompressobj()
+    for part in data:
+        while part and wanted > 0 and not stream.eof:
+            wanted -= len(stream.decompress(part, AT_ONCE))
+            part = stream.unconsumed_tail
+    return wanted <= len(stream.flush())
 
 
 # ------------------------------------------------------------------------------------------------------------ JPEG
+
+
+def scans_of(content: bytes) -> int:
+    return content.count(b"\xff" + SCAN)  # within a scan, a zero follows every 255
 
 
 def _has_no_end(content: bytes) -> bool:

@@ -7,27 +7,25 @@ import functools
 import io
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tta_bench.errors import BadData
-from tta_bench.pixels.damage import SHOW_DAMAGE, damage
+from tta_bench.pixels.damage import JPEGS, damage, scans_of
+from tta_bench.pixels.misread import misread, without_colour
 from tta_bench.pixels.tiff_parts import lacks_parts
 from tta_bench.system.plain_pillow import plain_pillow
 
 MAX_PIXELS = 100_000_000  # decoding and rendering take up to 16 bytes per pixel
+MAX_SCANS = 100  # of a JPEG, each of which takes the time of the whole picture; encoders write about ten
 LIMIT = "TTABENCH_MAX_PIXELS"
 # By Pillow's names. Of the others it runs a program for some (EPS, WMF) and misreads some (FITS, PSD).
 READ = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "AVIF", "JPEG2000")
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
-WIDENED = ("L;2", "L;4", "RGB;16B")  # of a PNG, of which Pillow makes 8 bits
-KIND, BITS, PHOTOMETRIC, PALETTE, SAMPLE_FORMAT = 254, 258, 262, 320, 339  # tags of a TIFF
-PREVIEW = 1  # a bit of KIND
-WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and SAMPLE_FORMAT
 OTHERWISE = "save it with 8 or 16 bits"
 
 
@@ -45,12 +43,17 @@ def decode(source: Path | bytes) -> Image.Image:
                 raise BadData(
                     "its table of strips or tiles leaves out some of the picture: it was not written to its end"
                 )
-            if why := _misread(image):
+            content = _content(source)
+            if why := misread(image, content):
                 raise BadData(f"{why}, which would be read as something else: save it as PNG with 8 bits")
+            if image.format in JPEGS and (scans := scans_of(content)) > MAX_SCANS:
+                raise BadData(f"it is drawn in {scans} scans, more than {MAX_SCANS}: save it anew")
             image.load()
-            if image.format in SHOW_DAMAGE and (why := damage(_content(source), image.format)):
+            if why := damage(content, image.format):
                 raise BadData(why)
-            if image.format == "TGA" and not _content(source)[17] & 15:  # so many bits of transparency
+            if without_colour(image):
+                raise BadData("it has pixels whose colour its palette does not have: get it again")
+            if image.format == "TGA" and not content[17] & 15:  # so many bits of transparency
                 return image.convert("RGB")  # the byte that is there for it may hold anything
             return to_rgb(_upright(image), wide=image.format not in GRAY_16)
     except FileNotFoundError:
@@ -69,25 +72,6 @@ def readable_names() -> frozenset[str]:
     """Suffixes of files that `decode` may be able to read."""
     Image.init()
     return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in READ)
-
-
-def _misread(image: Image.Image) -> str:
-    """Kinds of gray and of palettes whose values Pillow hands on without what the file says of them."""
-    if image.mode.startswith("I") and "transparency" in image.info:
-        return "16-bit gray with a transparent value"
-    if "transparency" in image.info and any(part.args in WIDENED for part in getattr(image, "tile", ())):
-        return "2, 4 or 16 bits with a transparent value"
-    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})  # of a TIFF
-    if tags.get(KIND, 0) & PREVIEW:
-        return "a TIFF whose first page is a preview of another one"
-    if image.mode.startswith("P") and 0 < max(tags.get(PALETTE, (0,))) < 256:  # Pillow keeps the upper half of 16 bits
-        return "a palette of 8-bit values"
-    bits, signed = tags.get(BITS, (1,))[0], SIGNED in tags.get(SAMPLE_FORMAT, ())
-    if signed and bits < 32:
-        return f"signed values of {bits} bits"
-    if image.mode.startswith("I") and 8 < bits < 16:
-        return f"gray of {bits} bits"
-    return "gray in which 0 is white" if image.mode.startswith("I") and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else ""
 
 
 def _file(source: Path | bytes) -> BinaryIO:
@@ -158,6 +142,8 @@ def to_rgb(image: Image.Image, wide: bool = True) -> Image.Image:
         if wider and 0xFF < high <= 0x7FFF:  # of 10, 12 or 16 bits, and one photo may say something else than the next
             raise BadData(f"a 32-bit image with values up to {high}, and of how many bits can't be known: {OTHERWISE}")
         narrow = wider and high <= 0xFF
+        if not narrow and low < high <= 0xFF:
+            raise BadData("gray of 16 bits of which none is above 255: it would be black, so save it with 8 bits")
         return Image.fromarray((values if narrow else values >> 8).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")

@@ -124,9 +124,12 @@ def read(file: Path) -> Suite:
     return Suite(**values, options=RunOptions(**own))
 
 
+MERGED = "tag:yaml.org,2002:merge"
+
+
 class _Strict(yaml.SafeLoader):
-    """Plain data only, no key twice, of which YAML would drop the first in silence, and whole numbers as people write
-    them: to YAML 1.1, 024 is 20 and 1:30 is 90."""
+    """Plain data only, no key twice, of which YAML would drop the first in silence, and numbers as people write them:
+    to YAML 1.1, 024 is 20 and 1:30 is 90."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         text = str(self.construct_scalar(node))
@@ -134,9 +137,17 @@ class _Strict(yaml.SafeLoader):
             raise yaml.YAMLError(f"{text} is no plain whole number (line {node.start_mark.line + 1})")
         return int(text)
 
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        text = str(self.construct_scalar(node))
+        if {"_", ":"} & set(text):
+            raise yaml.YAMLError(f"{text} is no plain number (line {node.start_mark.line + 1})")
+        return super().construct_yaml_float(node)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: list[Any] = []  # a key may be anything that YAML can write
         for written, _ in node.value:
+            if written.tag == MERGED:  # `<<: *other`, whose keys may be there again: the mapping's own count
+                continue
             key = self.construct_object(written, deep=True)
             if key in seen:
                 raise yaml.YAMLError(f"{key} is given twice (line {written.start_mark.line + 1})")
@@ -145,6 +156,7 @@ class _Strict(yaml.SafeLoader):
 
 
 _Strict.add_constructor("tag:yaml.org,2002:int", _Strict.construct_yaml_int)
+_Strict.add_constructor("tag:yaml.org,2002:float", _Strict.construct_yaml_float)
 
 
 # -------------------------------------------------------------------------------------------------- what a key may hold

@@ -62,10 +62,14 @@ def user_folder(kind: Callable[[str], str]) -> Path | None:
     return folder if folder.is_absolute() else None  # older versions of platformdirs leave the ~ as it is
 
 
-@functools.lru_cache(maxsize=8)
 def _read(file: Path) -> Config:
+    return _parsed(file, read_utf8(file))
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(file: Path, text: str) -> Config:
     try:
-        content = tomllib.loads(read_utf8(file))
+        content = tomllib.loads(text)
     except ValueError as error:
         raise UsageError(f"{file}: can't be read: {error}") from error
     except RecursionError:

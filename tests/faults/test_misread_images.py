@@ -1,0 +1,146 @@
+"""Pictures that other decoders refuse or read otherwise than Pillow does: they are refused, not black in silence."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.faults.test_images import refusal
+from tta_bench.pixels.decode import MAX_SCANS, decode
+
+
+def png(
+    colour_type: int, rows: bytes, *more: tuple[bytes, bytes], size: tuple[int, int] = (4, 4), way: int = 0
+) -> bytes:
+    """Of 8 bits, with checksums that hold."""
+    header = struct.pack(">IIBBBBB", *size, 8, colour_type, 0, 0, way)
+    chunks = [(b"IHDR", header), *more, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    framed = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_png_that_ends_before_its_last_row_is_refused(rows: int) -> None:
+    row = b"\0" + bytes(range(100, 112))
+    assert "end before its last row" in refusal(png(2, row * rows))
+    assert decode(png(2, row * 4)).getpixel((3, 3)) == (109, 110, 111)
+    assert decode(png(2, row * 4 + b"more")).getpixel((3, 3)) == (109, 110, 111)
+
+
+def test_an_interlaced_png_has_rows_of_seven_kinds() -> None:
+    passes = [(1, 1), (1, 1), (1, 2), (2, 2), (2, 4)]  # rows and columns of those that 4 x 4 pixels have
+    rows = b"".join((b"\0" + b"\x50" * columns) * count for count, columns in passes)
+    assert np.asarray(decode(png(0, rows, way=1))).min() == 0x50
+    assert "end before its last row" in refusal(png(0, rows[:-5], way=1))
+
+
+def test_a_png_that_has_lost_its_palette_is_refused() -> None:
+    rows = b"".join(b"\0" + bytes([0, 1, 1, 0]) for _ in range(4))
+    assert "lost its palette" in refusal(png(3, rows))
+    assert "palette does not have" in refusal(png(3, rows, (b"PLTE", b"\xff\x80\x40")))
+    assert decode(png(3, rows, (b"PLTE", b"\xff\x80\x40" * 2))).getpixel((1, 1)) == (255, 128, 64)
+
+
+def planar_tiff(bits: int) -> bytes:
+    """2 x 1 orange pixels, each colour in a strip of its own, uncompressed."""
+    one = bits // 8
+    planes = b"".join(struct.pack("<" + "BH"[one - 1] * 2, *[level >> (16 - bits)] * 2) for level in (65535, 32896, 0))
+    behind = 8 + 2 + 12 * 10 + 4
+    lists = {258: [bits] * 3, 273: [behind + 18 + 2 * one * k for k in range(3)], 279: [2 * one] * 3}
+    tags = {256: 2, 257: 1, 258: 0, 259: 1, 262: 2, 273: 0, 277: 3, 278: 1, 279: 0, 284: 2}
+    places = {tag: behind + 6 * k for k, tag in enumerate(lists)}
+    entries = b"".join(
+        struct.pack("<HHII", tag, 3, 3, places[tag]) if tag in lists else struct.pack("<HHIHH", tag, 3, 1, value, 0)
+        for tag, value in tags.items()
+    )
+    listed = b"".join(struct.pack("<3H", *values) for values in lists.values())
+    return struct.pack("<2sHI", b"II", 42, 8) + struct.pack("<H", len(tags)) + entries + bytes(4) + listed + planes
+
+
+def test_16_bit_planes_of_a_tiff_are_refused() -> None:
+    """Pillow reads each as if it had 8."""
+    assert "colours of 16 bits in planes" in refusal(planar_tiff(16))
+    assert decode(planar_tiff(8)).getpixel((1, 0)) == (255, 128, 0)
+
+
+def test_jpeg_2000_of_more_than_8_bits_is_refused() -> None:
+    """Pillow makes its white black."""
+    sound, written = cv2.imencode(".jp2", np.full((40, 40, 3), 65_535, np.uint16))
+    assert sound
+    assert "colours of 16 bits" in refusal(written.tobytes())
+    buffer = io.BytesIO()
+    Image.new("RGB", (40, 40), "white").save(buffer, "JPEG2000")
+    assert decode(buffer.getvalue()).getpixel((9, 9)) == (255, 255, 255)
+    size = buffer.getvalue().find(b"\xff\x4f\xff\x51") + 4 + 38
+    twelve = bytearray(buffer.getvalue())
+    twelve[size] = 11
+    assert "colours of 8 and 12 bits" in refusal(bytes(twelve))
+
+
+def test_jpeg_2000_gray_of_16_bits_is_read() -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((40, 40), 0x80FF, np.uint16)).save(buffer, "JPEG2000")
+    assert decode(buffer.getvalue()).getpixel((9, 9)) == (0x80, 0x80, 0x80)
+
+
+def noisy_jpeg(**options: object) -> bytes:
+    buffer = io.BytesIO()
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (64, 64, 3), np.uint8)).save(buffer, "JPEG", quality=95, **options)
+    return buffer.getvalue()
+
+
+def test_a_jpeg_that_was_transferred_as_text_is_refused() -> None:
+    """As by FTP or git: most decode to something."""
+    sound = noisy_jpeg()
+    assert sound.count(b"\n") > 8
+    decode(sound)
+    assert "as after a transfer as text" in refusal(sound.replace(b"\n", b"\r\n"))
+
+
+def test_cmyk_that_does_not_say_what_0_is_is_refused() -> None:
+    buffer = io.BytesIO()
+    Image.new("CMYK", (16, 16), (0, 0, 0, 0)).save(buffer, "JPEG")
+    content = buffer.getvalue()
+    decode(content)
+    at = content.find(b"\xff\xee")
+    unsaid = content[:at] + content[at + 2 + int.from_bytes(content[at + 2 : at + 4]) :]
+    assert "0 is no ink or all of it" in refusal(unsaid)
+
+
+def test_a_jpeg_of_a_thousand_scans_is_refused_before_it_is_decoded() -> None:
+    content = noisy_jpeg(progressive=True)
+    decode(content)
+    last = content[content.rfind(b"\xff\xda") : -2]
+    assert f"more than {MAX_SCANS}" in refusal(content[:-2] + last * 1000 + content[-2:])
+
+
+def test_a_gif_that_leaves_some_of_its_canvas_free_is_refused(tmp_path: Path) -> None:
+    """It is transparent there in every browser, and has a colour of the palette here."""
+    Image.new("P", (40, 40), 1).save(tmp_path / "a.gif")
+    content = bytearray((tmp_path / "a.gif").read_bytes())
+    decode(bytes(content))
+    content[6:10] = struct.pack("<HH", 80, 80)
+    assert "leaves a part of its canvas free" in refusal(bytes(content))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_gray_of_16_bits_that_holds_8_is_refused(kind: str) -> None:
+    """Levels up to 255 that somebody saved as they were: black, and every such picture alike."""
+    levels = np.arange(256, dtype=np.uint16).reshape(16, 16)
+    for values, sound in ((levels, False), (levels * 257, True), (levels * 0, True)):
+        buffer = io.BytesIO()
+        Image.fromarray(values).save(buffer, kind)
+        if sound:
+            assert np.asarray(decode(buffer.getvalue())).max() == values.max() >> 8
+        else:
+            assert "of which none is above 255" in refusal(buffer.getvalue())

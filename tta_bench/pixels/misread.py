@@ -1,0 +1,67 @@
+"""Pictures whose values Pillow hands on without what their file says of them: they would be read as something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PIL import Image
+
+from tta_bench.pixels.tiff_parts import APART, PLANES
+
+WIDENED = ("L;2", "L;4", "RGB;16B")  # of a PNG, of which Pillow makes 8 bits
+KIND, BITS, PHOTOMETRIC, PALETTE, SAMPLE_FORMAT = 254, 258, 262, 320, 339  # tags of a TIFF
+PREVIEW = 1  # a bit of KIND
+WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and SAMPLE_FORMAT
+BEGIN_AND_SIZE = b"\xff\x4f\xff\x51"  # the markers that a JPEG 2000 codestream begins with
+SIZES = 36  # bytes behind BEGIN_AND_SIZE; then how many components there are, and three bytes for each
+
+
+def misread(image: Image.Image, content: bytes) -> str:
+    """What it is of which that is so, before it is loaded; nothing if it is read as it should be."""
+    tiles = getattr(image, "tile", ())
+    if image.mode.startswith("I") and "transparency" in image.info:
+        return "16-bit gray with a transparent value"
+    if "transparency" in image.info and any(tile.args in WIDENED for tile in tiles):
+        return "2, 4 or 16 bits with a transparent value"
+    if image.format == "GIF" and tiles and tiles[0].extents != (0, 0, *image.size):
+        return "a GIF whose picture leaves a part of its canvas free"
+    if image.mode == "CMYK" and image.format in ("JPEG", "MPO") and "adobe" not in image.info:
+        return "CMYK that does not say whether 0 is no ink or all of it"
+    if image.format == "JPEG2000" and (bits := _bits_of_jpeg_2000(content)):
+        return f"colours of {bits} bits"
+    return _of_tiff(image)
+
+
+def without_colour(image: Image.Image) -> bool:
+    """Whether some of its pixels, once they are loaded, have a colour that its palette does not have."""
+    if image.mode != "P" or image.palette is None:
+        return False
+    highest: Any = image.getextrema()[1]
+    return bool(highest >= len(image.palette.palette) // len(image.palette.mode))
+
+
+def _of_tiff(image: Image.Image) -> str:
+    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
+    if tags.get(KIND, 0) & PREVIEW:
+        return "a TIFF whose first page is a preview of another one"
+    if image.mode.startswith("P") and 0 < max(tags.get(PALETTE, (0,))) < 256:  # Pillow keeps the upper half of 16 bits
+        return "a palette of 8-bit values"
+    bits, signed = tags.get(BITS, (1,))[0], SIGNED in tags.get(SAMPLE_FORMAT, ())
+    if bits > 8 and tags.get(PLANES) == APART:
+        return f"colours of {bits} bits in planes of their own"
+    if signed and bits < 32:
+        return f"signed values of {bits} bits"
+    if image.mode.startswith("I") and 8 < bits < 16:
+        return f"gray of {bits} bits"
+    return "gray in which 0 is white" if image.mode.startswith("I") and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else ""
+
+
+def _bits_of_jpeg_2000(content: bytes) -> str:
+    """Of its components, if they are not 8 each, or 16 of gray: of more than 8, Pillow makes white black."""
+    at = content.find(BEGIN_AND_SIZE) + len(BEGIN_AND_SIZE) + SIZES + 2
+    count = int.from_bytes(content[at - 2 : at])
+    depths = content[at : at + 3 * count : 3]  # one less than its bits each; the highest bit is for signed values
+    if set(depths) == {7} or depths == b"\x0f":
+        return ""
+    return " and ".join(str((depth & 0x7F) + 1) for depth in sorted(set(depths)))
