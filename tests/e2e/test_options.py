@@ -11,6 +11,7 @@ from safetensors import safe_open
 from tests.conftest import TOY, Invoke, Result
 from tta_bench import records
 from tta_bench.runs.bench import Bench, RunSpec
+from tta_bench.system import config
 
 TOYS = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip")
 
@@ -137,6 +138,22 @@ def test_a_config_file_with_a_mistake(
     monkeypatch.chdir(tmp_path)
     Path("ttabench.toml").write_text(content)
     refused(invoke("list", "methods"), "ttabench.toml", words)
+
+
+def test_the_config_file_may_change_while_a_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        Path("ttabench.toml").write_text(f'data_root = "{tmp_path / name}"\n')
+        assert config.load().data_root == tmp_path / name
+
+
+def test_a_path_in_the_config_file_may_begin_at_home(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Path("ttabench.toml").write_text('[run]\nweights = "~/w.pt"\n')
+    refused(invoke("run", "--method", "clip"), f"{tmp_path}/w.pt")
 
 
 def test_subcommands_in_the_config_file(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,11 @@ def test_only_images_in_use_must_be_there(root: Path) -> None:
         ),
         (
             '{"images": [{"id": 1, "file_name": "a.jpg"}], "categories": [{"id": 1, "name": "a"}], '
+            '"annotations": [{"id": 1, "image_id": 1, "iscrowd": 0}]}',
+            "'category_id' is not in it",
+        ),
+        (
+            '{"images": [{"id": 1, "file_name": "a.jpg"}], "categories": [{"id": 1, "name": "a"}], '
             '"annotations": [{"image_id": 1, "category_id": 1, "iscrowd": "0"}]}',
             "iscrowd is '0'; expected 0 or 1",
         ),

@@ -66,6 +66,8 @@ def test_what_is_left_out_is_as_in_run(tmp_path: Path) -> None:
         ("methods: [clip]\nlimit: 0", "limit: a number of images is wanted"),
         ("methods: [clip]\nlimit: 024", "024 is no plain whole number"),
         ("methods: [clip]\nseeds: 1:30", "1:30 is no plain whole number"),
+        ("methods: [tda]\nsettings: {alpha: 0.0_5}", "0.0_5 is no plain number"),
+        ("methods: [tda]\nsettings: {alpha: '1:30.5', beta: 1:30.5}", "1:30.5 is no plain number"),
         ("methods: [tda]\nsettings: [shots]", "settings: a mapping"),
         ("methods: [tda]\nsweep: {shots: 3}", "sweep: a mapping from hyper-parameters to lists"),
         ("methods: [tda]\nsettings: {shots: 3}\nsweep: {shots: [4]}", "shots is in settings and in sweep"),
@@ -78,6 +80,17 @@ def test_a_mistake_is_one_line_with_the_file(tmp_path: Path, text: str, complain
     with pytest.raises(UsageError, match=complaint) as error:
         suite.read(write(tmp_path, text))
     assert "suite.yaml" in str(error.value)
+
+
+def test_one_mapping_may_be_merged_into_another(tmp_path: Path) -> None:
+    """Its own keys go before those that it takes over, once or several times."""
+    anchors = "settings:\n- &x {shots: 5, alpha: 1.0}\n- &y {<<: *x, alpha: 3.0}\n- {<<: *y, beta: 2.0}"
+    read = suite.read(write(tmp_path, f"methods: [tda]\n{anchors}")).settings
+    assert [dict(one) for one in read] == [
+        {"shots": 5, "alpha": 1.0},
+        {"shots": 5, "alpha": 3.0},
+        {"shots": 5, "alpha": 3.0, "beta": 2.0},
+    ]
 
 
 def test_a_name_that_nobody_offers_is_refused_with_a_guess(tmp_path: Path) -> None:
