@@ -192,11 +192,14 @@ def test_class_names_that_changed_places_are_other_labels(invoke: Invoke, home: 
 
 
 @pytest.mark.slow
-def test_finish_alone_is_repeated(invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suite", [(), ("--protocol-preset", "mltta")], ids=["", "under a protocol preset"])
+def test_finish_alone_is_repeated(
+    invoke: Invoke, toy_run: Invoke, home: Path, tmp_path: Path, suite: tuple[str, ...]
+) -> None:
     file = tmp_path / "fusing.py"
     file.write_text(FUSING.replace("MORE", ""))
     for weight in ("0.5", "0.9"):
-        done = toy_run("fusing", "--plugin", f"{TOY},{file}", "--set", f"weight={weight}")
+        done = toy_run("fusing", "--plugin", f"{TOY},{file}", "--set", f"weight={weight}", *suite)
         assert done.code == 0, done.err
     run, other = only_run(home, "fusing", weight=0.5), only_run(home, "fusing", weight=0.9)
     again = ("score", run.run_id, "--format", "csv", "--plugin", str(file), *TOYS)

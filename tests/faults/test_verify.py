@@ -18,6 +18,7 @@ from tta_bench import metrics, records
 from tta_bench.records import SCORES, RunRecord
 from tta_bench.runs.again import Elsewhere, Replay, request, usual_range
 from tta_bench.runs.bench import Bench
+from tta_bench.runs.presets import names
 from tta_bench.system import outcome
 from tta_bench.system import record_form as form
 from tta_bench.system.files import digest
@@ -152,6 +153,17 @@ def test_a_built_in_is_run_again_beside_its_record(
     assert len(list((home / "runs").glob("*/run.json"))) == 1
     assert records.load(tda.folder).verified == kind
     assert tta_bench.load_results(home / "runs").to_frame()["verified"].tolist() == [kind]
+
+
+@pytest.mark.parametrize("suite", names())
+def test_a_run_under_a_protocol_preset(toy_run: Invoke, invoke: Invoke, home: Path, suite: str) -> None:
+    """It is among the parts of the configuration: asked for without it, every such run was refused as another one."""
+    assert toy_run("tda", "--protocol-preset", suite, "--limit", "6").code == 0
+    (run,) = records.load_all(home / "runs")[0]
+    for option in ("--replay", "--blind"):
+        done = invoke("verify", run.run_id, option, *IN_TIME)
+        assert done.code == 0, done.out + done.err
+        assert "bit for bit" in done.out
 
 
 def test_a_run_on_a_pack(invoke: Invoke, toy_bench: Bench, toy_pack: Path) -> None:

@@ -108,6 +108,7 @@ def request(record: RunRecord, given: Elsewhere) -> RunSpec:
         pack=given.pack,
         empty_classes=empty_of(record),
         ties=ties_of(record),
+        protocol_preset=record.config.parts.get("protocol_preset"),
     )
 
 
