@@ -135,13 +135,17 @@ class Registry:
 
     def _load(self, kind: Kind, name: str) -> Any:
         plugin = self.find(kind, name)
-        offered = {cls.name: cls for cls in self._offers(plugin.kind, self._import(plugin))}
-        if name not in offered:
-            has = ", ".join(offered) or "nothing"
+        offered = self._offers(plugin.kind, self._import(plugin))
+        matches = list({id(cls): cls for cls in offered if cls.name == name}.values())
+        if not matches:
+            has = ", ".join(dict.fromkeys(cls.name for cls in offered)) or "nothing"
             raise PluginError(
                 f"{plugin.module} ({plugin.origin}) should offer the {kind[:-1]} '{name}' but offers {has}"
             )
-        return offered[name]
+        if len(matches) > 1:
+            places = " and ".join(f"{cls.__module__}.{getattr(cls, '__qualname__', cls.name)}" for cls in matches)
+            raise PluginError(f"two classes offer the {kind[:-1]} '{name}': {places} ({plugin.origin}). Rename one.")
+        return matches[0]
 
     def _import(self, plugin: Plugin) -> ModuleType:
         with self._lock:

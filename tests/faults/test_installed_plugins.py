@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import shutil
@@ -49,28 +50,30 @@ def site(tmp_path: Path) -> Path:
     return folder
 
 
+def put(
+    site: Path, name: str, files: dict[str, str], version: str = "1.0", requires: str = "", offers: str = ""
+) -> None:
+    """What pip leaves of a wheel with these files."""
+    info = site / f"{name}-{version}.dist-info"
+    for old in site.glob(f"{name}-*.dist-info"):
+        shutil.rmtree(old)
+    info.mkdir()
+    require = "".join(f"Requires-Dist: {line}\n" for line in requires.splitlines())
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{require}")
+    if offers:
+        (info / "entry_points.txt").write_text(f"[ttabench]\nmethods.mine = {offers}\n")
+    lines = [f"{info.name}/METADATA,,", f"{name}/__pycache__/x.pyc,,"]
+    for file, text in files.items():
+        (site / file).parent.mkdir(exist_ok=True)
+        (site / file).write_text(text)
+        hashed = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        lines.append(f"{file},sha256={hashed},{len(text)}")
+    (info / "RECORD").write_text("\n".join(lines) + "\n")
+
+
 @pytest.fixture
 def install(site: Path) -> Install:
-    """What pip leaves of a wheel with these files."""
-
-    def put(name: str, files: dict[str, str], version: str = "1.0", requires: str = "", offers: str = "") -> None:
-        info = site / f"{name}-{version}.dist-info"
-        for old in site.glob(f"{name}-*.dist-info"):
-            shutil.rmtree(old)
-        info.mkdir()
-        require = f"Requires-Dist: {requires}\n" if requires else ""
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{require}")
-        if offers:
-            (info / "entry_points.txt").write_text(f"[ttabench]\nmethods.mine = {offers}\n")
-        lines = [f"{info.name}/METADATA,,", f"{name}/__pycache__/x.pyc,,"]
-        for file, text in files.items():
-            (site / file).parent.mkdir(exist_ok=True)
-            (site / file).write_text(text)
-            hashed = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-            lines.append(f"{file},sha256={hashed},{len(text)}")
-        (info / "RECORD").write_text("\n".join(lines) + "\n")
-
-    return put
+    return functools.partial(put, site)
 
 
 @pytest.fixture
