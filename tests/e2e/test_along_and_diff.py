@@ -17,6 +17,7 @@ from tta_bench.errors import UsageError
 from tta_bench.records import Identity, Results, RunRecord
 from tta_bench.report.along import baseline_of
 from tta_bench.report.diff import differences, to_text
+from tta_bench.report.orders import to_text as orders_to_text
 from tta_bench.runs.bench import Bench
 
 METHODS = ("clip", "tda")
@@ -36,6 +37,25 @@ def test_several_orders_on_the_command_line(toy_run: Invoke) -> None:
     assert [line.split()[:3] for line in lines] == [["clip", "shuffled", "2"], ["tda", "shuffled", "2"]]
     assert lines[0].split()[-1] == "0.00"  # CLIP has no memory
     assert "order rarest" in toy_run("clip", "--order", "rarest,bursts:3").out
+
+
+def test_lines_of_other_images_stand_under_another_heading() -> None:
+    """With a limit every order sees other images: lines of one name told nothing of which belong together."""
+    runs = [
+        record(method, protocol=Identity({"order": order}), replicate=Identity({"order": order}), order=order, n=4)
+        for method in METHODS
+        for order in ("shuffled", "shuffled:1")
+    ]
+    lines = orders_to_text(Results(runs).orders())
+    headings = [line for line in lines if line.startswith("mAP over orders")]
+    marks = [run.protocol.digest[:6] for run in runs[:2]]
+    assert sorted(headings) == sorted(f"mAP over orders: toy (4 of 10) #{m} with tiny, prompt 'photo'" for m in marks)
+    assert [line.split()[0] for line in lines if " shuffled " in line] == ["clip", "tda"] * 2
+    assert sum("compare within a heading only" in line for line in lines) == 1
+    both = [record("clip", config=Identity({"array": i}), replicate=Identity({"order": i})) for i in range(2)]
+    heading, _, *rows = orders_to_text(Results(both).orders())
+    assert heading == "mAP over orders: toy with tiny, prompt 'photo'"
+    assert sorted(row.split()[1] for row in rows) == sorted(f"#{run.config.digest[:6]}" for run in both)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def _rows(frame: pd.DataFrame) -> dict[Any, Row]:
     told = zip(frame["config"], frame["setting"], strict=True)
     settings = {config: setting if setting in SETTINGS else "unstated" for config, setting in told if setting}
     keys = _distinct(frame, ROW)
-    names = _told_apart([label for label, _ in keys], [config for _, config in keys])
+    names = told_apart([label for label, _ in keys], [config for _, config in keys])
     found = zip(keys, names, strict=True)
     return {key: Row(name, methods[key[0]], key[1], settings.get(key[1], "")) for key, name in found}
 
@@ -181,7 +181,7 @@ def _columns(frame: pd.DataFrame) -> dict[Any, Column]:
     rules = frame.groupby(COLUMN)["rules"].first().to_dict()
     marks = [_mark(key[2], size, key[3], rules[key]) for key, size in zip(keys, sizes, strict=True)]
     names = [f"{dataset} ({mark})" if mark else dataset for (dataset, *_), mark in zip(keys, marks, strict=True)]
-    names = _told_apart(names, [protocol for _, protocol, *_ in keys])
+    names = told_apart(names, [protocol for _, protocol, *_ in keys])
     found = zip(keys, names, sizes, strict=True)
     seen, through = (frame.groupby(COLUMN)[name].first().to_dict() for name in ("images", "encoder"))
     return {
@@ -195,7 +195,7 @@ def _mark(n: int, size: int | None, stream: str, rules: str) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _told_apart(names: Sequence[str], digests: Sequence[str]) -> list[str]:
+def told_apart(names: Sequence[str], digests: Sequence[str]) -> list[str]:
     """Names come from anywhere, and one may look like another with its mark: then all of its digest is shown."""
     for shown in (6, 12):
         pairs = zip(names, digests, strict=True)
