@@ -142,8 +142,10 @@ def test_an_edited_loose_plugin_is_another_config(invoke: Invoke, home: Path, tm
 
 @pytest.mark.parametrize("limit", [1, 24, 100])
 def test_limits(toy_run: Invoke, home: Path, limit: int) -> None:
-    assert toy_run("secondeyes", "--limit", str(limit)).code == 0
+    result = toy_run("secondeyes", "--limit", str(limit))
+    assert result.code == 0
     assert records.load(only_run(home)).n == min(limit, 24)
+    assert (f", {limit} of 24 images, " if limit < 24 else ", 24 images, ") in result.out  # also where it is one
 
 
 @pytest.mark.slow

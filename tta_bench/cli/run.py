@@ -284,7 +284,7 @@ def line(record: RunRecord, already: bool) -> str:
     treatment = {"skip": "left out", "zero": "counted as 0"}[record.protocol.parts["empty_classes"]]
     note = f", {counted(empty, 'class')} without positives {treatment}" if empty else ""
     untrained = " (untrained: the numbers mean nothing)" if record.random_weights else ""
-    seen = f"{images(record)} images" if record.n != 1 else "1 image"
+    seen = "1 image" if (part := images(record)) == "1" else f"{part} images"
     order = "" if record.order == "shuffled" else f", order {record.order}"
     where = f"{record.method} on {record.dataset} with {record.backbone}{untrained}, seed {record.seed}{order}"
     return f"{where}: {score}{note}, {seen}, {cost} [{record.run_id}]"
