@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -264,6 +265,48 @@ def test_instances_with_other_parameters_are_not_taken_for_one_another(toy_bench
     assert not np.array_equal(found[0].record.scores(), found[1].record.scores())
     turned = [toy_bench.run(RunSpec("clip", "toy", Careless(lambda f, k=k: f.roll(k, -1)))) for k in (0, 1)]
     assert not np.array_equal(turned[0].record.scores(), turned[1].record.scores())
+
+
+class Mirrored(ToyCLIP):
+    """Of the same weights, whose digest is its fingerprint."""
+
+    name: ClassVar[str] = "mirrored"
+
+    def encode_images(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().encode_images(pixels.flip(-1))
+
+
+def test_two_backbones_of_the_same_weights_are_not_taken_for_one_another(toy_bench: Bench) -> None:
+    """51.11 stood for 54.94: the second had the features of the first."""
+    plain, mirrored = ToyCLIP(), Mirrored()
+    assert plain.fingerprint == "toyclip-1"
+    mirrored.fingerprint = plain.fingerprint
+    found = [toy_bench.run(RunSpec("clip", "toy", backbone)).record for backbone in (plain, mirrored)]
+    assert not np.array_equal(found[0].scores(), found[1].scores())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(lambda p: p.flip(-1), lambda p: p.flip(-2), lambda p: p.flip(1), lambda p: p.transpose(-1, -2)),
+        lambda p: torch.nn.functional.avg_pool2d(p, 3, 1, 1),
+    ],
+    ids=["mirrored", "upside down", "other colours", "turned", "blurred"],
+)
+def test_what_a_variable_makes_of_pictures_counts(
+    change: Any, toy_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but its answers tells: neither a parameter nor the code is another one."""
+
+    class Varied(ToyCLIP):
+        def encode_images(self, pixels: torch.Tensor) -> torch.Tensor:
+            return super().encode_images(change(pixels) if os.environ.get("VARIED") else pixels)
+
+    before = toy_bench.run(RunSpec("clip", "toy", Varied())).record
+    monkeypatch.setenv("VARIED", "1")
+    after = toy_bench.run(RunSpec("clip", "toy", Varied())).record
+    assert before.protocol.digest != after.protocol.digest
+    assert not np.array_equal(before.scores(), after.scores())
 
 
 def test_a_recipe_that_draws_anew_each_time_is_named(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

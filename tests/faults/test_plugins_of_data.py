@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,6 +167,39 @@ class DrawingOnRequest(Mean):
 def test_pixels_of_drawn_views_can_be_asked_for_in_a_step(tmp_path: Path) -> None:
     """They are drawn in another thread, for one that has the process's random numbers and waits."""
     assert run(tmp_path, DrawingOnRequest(Drawing()), limit=4).n == 4
+
+
+@pytest.mark.parametrize("share", [0.5, 0.2])
+def test_a_recipe_that_draws_for_some_images_only_is_refused(share: float, tmp_path: Path) -> None:
+    """One image alone came out twice alike in two of three homes."""
+
+    class Sometimes(Drawn):
+        def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
+            drawn = np.random.default_rng().random() < share
+            return super().render(image, image_id, seed + drawn, preprocess)
+
+    for attempt in range(3):
+        with pytest.raises(PluginError, match="makes other views of the same image each time"):
+            run(tmp_path / str(attempt), Mean(Sometimes()))
+
+
+asked = 0
+
+
+@pytest.mark.parametrize("after", [10, 45])
+def test_a_recipe_that_changes_later_on_is_refused(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the stream begins, or while it is encoded: then nothing of that is kept."""
+    monkeypatch.setattr(sys.modules[__name__], "asked", 0)
+
+    class Tiring(Drawn):
+        def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
+            globals()["asked"] += 1
+            return super().render(image, image_id, seed + (asked > after), preprocess)
+
+    for _ in range(2):
+        with pytest.raises(PluginError, match="makes other views of the same image each time"):
+            run(tmp_path, Mean(Tiring()))
+        monkeypatch.setattr(sys.modules[__name__], "asked", 0)
 
 
 @dataclass(frozen=True)

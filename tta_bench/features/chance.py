@@ -20,7 +20,7 @@ from tta_bench.system.code import origin_of
 from tta_bench.system.described import forget_caches
 from tta_bench.system.whose import is_outside, own_packages
 
-LOADED_TWICE = 8  # pictures of a dataset that may draw them anew: a mirror is turned for every second one only
+TWICE = 8  # of the first images, and as many of all: a mirror is turned for every second one only, or every fifth
 NUMBERS = (bool, int, float, complex, type(None))  # whose hash is the same in every process
 
 
@@ -44,18 +44,32 @@ def refuse_chance(dataset: Dataset, recipe: ViewRecipe, images: Sequence[int], s
     if own_recipe and len(dataset) > 1:  # it may remember the image before
         render(dataset, (images[0] + 1) % len(dataset), twin, seed, size)
     other = render(dataset, images[0], twin, seed, size)
-    for index in images[: LOADED_TWICE if drawn else 0]:
+    for index in _some(images) if drawn else ():
         picture, again = (dataset[index] for _ in range(2))
         if picture.load().tobytes() != again.load().tobytes():
             raise PluginError(
                 f"dataset '{dataset.name}' gives another picture for {picture.id} each time: load the same one"
             )
     if not torch.equal(one, other):
-        raise PluginError(
-            f"recipe '{recipe.name}' makes other views of the same image each time: draw them from its seed, the "
-            "image's id and the view's number alone, whatever images it has had before"
-        )
+        raise other_views(recipe)
+    if own_recipe:
+        for index in _some(images):  # drawing in another order is what another process may do
+            drawn_once, drawn_again = (render(dataset, index, each, seed, size) for each in (recipe, twin))
+            if not torch.equal(drawn_once, drawn_again):
+                raise other_views(recipe)
     return any(place != before.get(number, place) for number, place in _places().items())
+
+
+def other_views(recipe: ViewRecipe) -> PluginError:
+    return PluginError(
+        f"recipe '{recipe.name}' makes other views of the same image each time: draw them from its seed, the "
+        "image's id and the view's number alone, whatever images it has had before"
+    )
+
+
+def _some(images: Sequence[int]) -> list[int]:
+    spread = {len(images) * k // TWICE for k in range(TWICE)}
+    return [images[place] for place in sorted({*spread, *range(min(TWICE, len(images)))})]
 
 
 def _twin(recipe: ViewRecipe) -> ViewRecipe:

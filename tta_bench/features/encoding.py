@@ -12,10 +12,10 @@ from torch import Tensor
 
 from tta_bench.errors import PluginError
 from tta_bench.features import looked_at
-from tta_bench.features.chance import refuse_chance
+from tta_bench.features.chance import other_views, refuse_chance
 from tta_bench.features.encoder import Encoder, pace
 from tta_bench.features.options import EncodingOptions
-from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss
+from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss, render
 from tta_bench.features.store import FeatureKey, FeatureStore, check_free_space
 from tta_bench.features.store_writing import Writer
 from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, Preprocess, ViewRecipe
@@ -65,12 +65,13 @@ class EncodedViews:
         if self.entry.damaged:
             reporter.line(f"store: {self.entry.damaged} damaged blocks of {self.recipe.name} will be encoded again")
         check_free_space(self.entry.folder, self.entry.bytes_for(blocks))
-        images = self.entry.images_of(blocks[0])
+        images = [image for block in blocks for image in self.entry.images_of(block)]
         shares = refuse_chance(self.dataset, self.recipe, images, self.seed, self.preprocess)
         self._workers = 0 if shares else self.options.workers
         if shares and self.options.workers:
             reporter.line(f"{self.dataset.name} reads from a file that it keeps open: rendering in this process")
         encoded, waited = 0, False
+        views = self._rendered(images[0])
         before = None if self._ours else looked_at.probed(self.backbone)
         task = reporter.task(f"encoding {self.recipe.name}", self._images(blocks), "images")
         with self.entry.writing() as writer, task as advance:
@@ -89,7 +90,16 @@ class EncodedViews:
         if changed := looked_at.changed_since(self.backbone, before):
             self.entry.forget()
             raise PluginError(changed)
+        if not torch.equal(views, self._rendered(images[0])):
+            self.entry.forget()
+            raise other_views(self.recipe)
         return encoded * self.recipe.count
+
+    def _rendered(self, index: int) -> Tensor:
+        """Views of a recipe of somebody's own, to see whether they are the same later on; nothing of ours."""
+        if origin_of(self.recipe).built_in:
+            return torch.empty(0)
+        return render(self.dataset, index, self.recipe, self.seed, self.preprocess)
 
     def _images(self, blocks: Iterable[int]) -> int:
         return sum(len(self.entry.images_of(b)) for b in blocks)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tta_bench.errors import PluginError
-from tta_bench.interfaces import Backbone, Dataset
+from tta_bench.interfaces import Backbone, BackboneExtras, Dataset
 from tta_bench.system.code import DEPTH, Origin
 from tta_bench.system.data import PLAIN
 from tta_bench.system.files import digest
@@ -22,9 +22,12 @@ from tta_bench.system.objects import attributes_of
 
 PICTURES = 4
 TEXT = "a photo of a dog."
-STEP = 0.05  # of what is compared of a feature: other hardware rounds otherwise, half precision by some thousandths
+# Of what is compared of a feature: other hardware rounds otherwise, half precision by some thousandths.
+STEP, HALF_STEP = 0.01, 0.05
+FLOATS = (torch.float32, torch.float64)
 REPEATED = 0.01  # of a feature's length; an accelerator may round otherwise
 DIRECTIONS = 4  # in which a feature is looked at: the fewer, the less often it lies where rounding decides
+TILES = 9  # of the fixed picture, in a row
 PARTS = 64  # of a tensor that are summed up
 SWITCHED_BY_EVAL = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd)
 WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -40,7 +43,9 @@ def of_backbone(origin: Origin, backbone: Backbone) -> Origin:
     answers = _answers(backbone)  # first: it may load a part of itself when it is asked
     if changed := changed_since(backbone, probed(backbone)):
         raise PluginError(changed)
-    return origin.with_more([answers, _weights(backbone)])
+    # Two of one file may have the fingerprint of the weights that they share.
+    name = [type(backbone).__qualname__, backbone.name, BackboneExtras.of(backbone).precision]
+    return origin.with_more([answers, _weights(backbone), name, repr(backbone.preprocess)])
 
 
 def _ids(dataset: Dataset) -> str:
@@ -66,9 +71,19 @@ def _picture(dataset: Dataset, index: int) -> str:
 
 def probe(backbone: Backbone) -> Tensor:
     """What it makes of a fixed picture and text: [2, D]."""
-    size = backbone.preprocess.size
-    picture = torch.linspace(0, 1, 3 * size * size).square_().view(1, 3, size, size)
+    picture = _picture_of(backbone.preprocess.size)
     return torch.cat([backbone.encode_images(picture), backbone.encode_texts([TEXT])]).cpu()
+
+
+def _picture_of(size: int) -> Tensor:
+    """Tiles of many colours over a shade from one corner to the other, [1, 3, S, S]: turned, mirrored, sharpened or in
+    other colours it is another picture."""
+    place = torch.arange(size)
+    tile = place * TILES // size
+    colour = torch.arange(3)[:, None, None]
+    tiles = (tile[:, None] * 5 + tile * 11 + colour * 7 + tile[:, None] * tile * 3) * 37 % 17 / 16  # [3, S, S]
+    shade = (place[:, None] * 2 + place) / (3 * size)  # [S, S]
+    return (tiles * 0.7 + shade * 0.3)[None]
 
 
 def changed_since(backbone: Backbone, before: Tensor | None) -> str:
@@ -97,9 +112,16 @@ def _answers(backbone: Backbone) -> list[int] | str:
         features = probe(backbone).double()  # [2, D]
         positions, numbers = torch.arange(features.shape[1]), torch.arange(1, DIRECTIONS + 1)
         directions = torch.cos(torch.outer(positions, numbers).double())  # [D, DIRECTIONS]
-        return [round(value / STEP) for value in (features @ directions).flatten().tolist()]
+        step = STEP if _is_precise(backbone) else HALF_STEP
+        return [round(value / step) for value in (features @ directions).flatten().tolist()]
     except Exception as error:
         return type(error).__name__
+
+
+def _is_precise(backbone: Backbone) -> bool:
+    tensors = (t for module in _modules(backbone, DEPTH) for t in module.state_dict().values() if isinstance(t, Tensor))
+    weights = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    return BackboneExtras.of(backbone).precision in ("", "fp32") and weights.issubset(FLOATS)
 
 
 def _weights(backbone: Backbone) -> list[Any]:

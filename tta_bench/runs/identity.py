@@ -68,9 +68,18 @@ def _outside(source: Source) -> dict[str, Any]:
     return parts | ({"backbone_weights": source.weights} if source.weights else {})
 
 
+def _is_there(value: object) -> bool:
+    """Whether a value names a file or folder. The name of something else, as on a hub, counts as it is."""
+    try:
+        return value is not None and Path(str(value)).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
 def _config(run: Run) -> Identity:
     files = dict(run.method.digests())
-    values = {k: v for k, v in run.configured.values.items() if k not in files}
+    read = [field for field, content in files.items() if content and _is_there(run.configured.values.get(field))]
+    values = {k: v for k, v in run.configured.values.items() if k not in read}
     parts: dict[str, Any] = {
         "method": run.method.name,
         "version": run.method.version,
