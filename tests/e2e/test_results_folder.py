@@ -9,13 +9,18 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+from torch import Tensor
 
+import tta_bench
 from tests.conftest import Invoke
 from tests.e2e.test_runs_housekeeping import sealed_again
-from tta_bench.records import SCORES, Identity, RunRecord, load_all
+from tta_bench.interfaces import Method, Observation, Task
+from tta_bench.records import SCORES, Identity, RunRecord, load, load_all
+from tta_bench.report.selection import Selection
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.committed import Committed
 from tta_bench.runs.exchange import checked
@@ -23,6 +28,20 @@ from tta_bench.runs.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
 REFRESH = ROOT / "results" / "refresh.py"
+
+
+@dataclasses.dataclass
+class Weighted(Method):
+    """Holds an array, as an instance of a notebook may."""
+
+    name: ClassVar[str] = "weighted"
+    weights: Any = None
+
+    def start(self, task: Task) -> None:
+        self._text = task.text
+
+    def step(self, x: Observation) -> Tensor:
+        return float(self.weights[1000]) * self._text @ x.image
 
 
 @pytest.fixture
@@ -116,6 +135,7 @@ def test_of_two_runs_of_a_cell_the_newer_stays(made: RunRecord, folder: Path, tm
     [
         ({"files": {"captions": "1" * 64}}, ""),
         ({"second_backbone": {"name": "toyclip", "digest": "1" * 64}}, ""),
+        ({"attributes": "1" * 64}, ""),
         ({"source": "1" * 64}, "another-package 1.0"),
         ({"source": "1" * 64}, "another.py"),
     ],
@@ -130,6 +150,27 @@ def test_other_files_backbones_and_authors_are_other_cells(
     assert made.folder is not None
     assert [kept.add(checked(run)).lines for run in (made.folder, other)] == [[made.run_id], [other.name]]
     assert sorted(names(folder)) == sorted([made.run_id, other.name])
+
+
+def test_arrays_that_differ_where_their_words_do_not_are_two_configurations(toy_bench: Bench, folder: Path) -> None:
+    """The second was put in place of the first: of a long array, numpy's words have both ends."""
+    weights = [np.ones(2000), np.ones(2000)]
+    weights[1][1000] = -1.0
+    runs = [tta_bench.run(Weighted(array), "toy", "toyclip", limit=3, bench=toy_bench) for array in weights]
+    assert runs[0].changes == runs[1].changes
+    assert Selection({}, latest=True).of(runs).runs == runs
+    kept = Committed(folder / "runs")
+    assert [kept.add(checked(run.folder)).lines for run in runs if run.folder] == [[run.run_id] for run in runs]
+
+
+def test_the_code_of_what_carries_an_array_may_change(made: RunRecord, folder: Path, tmp_path: Path) -> None:
+    array = {"attributes": "1" * 64}
+    before = load(altered(made, tmp_path, array))
+    later = load(newer(before, tmp_path, "2999-01-01T00:00:00+00:00"))
+    assert Selection({}, latest=True).of([before, later]).runs == [later]
+    kept = Committed(folder / "runs")
+    lines = [kept.add(checked(run.folder)).lines for run in (before, later) if run.folder]
+    assert lines == [[before.run_id], [f"{later.run_id}: in place of {before.run_id}"]]
 
 
 def test_two_states_of_a_loose_file_both_stay(made: RunRecord, folder: Path, tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ def _names(run: RunRecord) -> Hashable:
     """What a user typed, so that what differs is what was behind the names."""
     changes = tuple(sorted((key, str(value)) for key, value in run.changes.items()))
     named = (run.method, run.dataset, run.backbone, run.prompt, run.n, run.seed, run.order, changes, run.random_weights)
-    return (*named, rules_of(run))
+    carried = str(run.config.parts.get("attributes"))  # arrays that only differ in the middle have the same words
+    return (*named, rules_of(run), carried)
 
 
 def _apart_from_code(run: RunRecord) -> Hashable:

@@ -74,9 +74,9 @@ def _cell(run: RunRecord) -> str:
     whose = {role: records.author(str(label)) for role, label in _mapping(run.provenance.get("code")).items()}
     # Nobody's name is on a loose file: another state of it may be another person's.
     loose = run.config.parts.get("source") if str(whose.get("method")).endswith(".py") else None
-    return canonical_json(
-        [*fields, conventions, changes, run.tag, files, run.config.parts.get("second_backbone"), whose, loose]
-    )
+    # In words two arrays may be one: numpy leaves out what is in the middle.
+    more = [run.config.parts.get(name) for name in ("second_backbone", "attributes")]
+    return canonical_json([*fields, conventions, changes, run.tag, files, *more, whose, loose])
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
