@@ -297,7 +297,7 @@ def test_what_a_plugins_process_had_read_is_read_again(
 def test_an_environment_is_not_all_a_library() -> None:
     """A project's own folder may be one."""
     assert not watched._known(Path(sys.prefix) / "settings.json", [])
-    assert watched._known(Path(torch.__file__).with_name("settings.json"), [])
+    assert watched._known(Path(torch.__file__).with_name("version.py"), [])
 
 
 def test_a_time_limit_without_end_is_none() -> None:

@@ -91,7 +91,7 @@ def seen(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str]
 
 
 def forget() -> None:
-    for name in ("content", "needed", "offering", "beside", "_installed", "_bringing"):
+    for name in ("content", "needed", "offering", "plugins_own", "beside", "_installed", "_bringing", "_listed"):
         getattr(distributions, name).cache_clear()
 
 

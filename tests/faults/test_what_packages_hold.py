@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.conftest import TOY
 from tests.e2e.test_grid import METHOD
-from tests.faults.test_installed_plugins import put
+from tests.faults.test_installed_plugins import forget, put
 from tta_bench.errors import PluginError
 from tta_bench.plugins import Registry
+from tta_bench.runs import watched
+from tta_bench.runs.watched import FILES, Seen
+from tta_bench.system import distributions, loading
 
 SOUND = METHOD.replace("SCORES", "self.task.text @ x.image")
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of libraries that Python looks into."""
     folder = tmp_path / "site-packages"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
-    return folder
+    yield folder
+    for name, module in sys.modules.copy().items():
+        if str(getattr(module, "__file__", "")).startswith(str(folder)):
+            del sys.modules[name]
 
 
 def test_two_classes_of_one_name_in_a_package_are_refused(site: Path) -> None:
@@ -34,3 +47,92 @@ def test_two_classes_of_one_name_in_a_package_are_refused(site: Path) -> None:
             continue
         with pytest.raises(PluginError, match=r"two classes offer the method 'mine': twice\.Mine and twice\.Better"):
             registry.method("mine")
+
+
+# ----------------------------------------------------------------------------------------------- files beside the code
+
+READING = METHOD.replace(
+    "SCORES", 'float(Path(__file__).with_name("prior.json").read_text()) * (self.task.text @ x.image)'
+).replace("from dataclasses", "from pathlib import Path\nfrom dataclasses")
+
+
+def run_installed(site: Path, home: Path) -> str:
+    """What `ttabench run` says of the installed method, in a process that finds these libraries as any other."""
+    line = [sys.executable, "-m", "tta_bench", "run", "-m", "mine", "--plugin", str(TOY), "--dataset", "toy"]
+    line += ["--backbone", "toyclip", "--workers", "0", "--limit", "3"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), *sys.path]), "TTABENCH_HOME": str(home)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return " ".join(done.stderr.split())
+
+
+def test_a_file_in_a_plugins_folder_that_nobody_lists_is_named(site: Path, home: Path) -> None:
+    """The package's own script has fetched it, or it is a cache."""
+    files = {"mine_of_prior/__init__.py": READING}
+    put(site, "mine_of_prior", files, offers="mine_of_prior")
+    prior = site / "mine_of_prior" / "prior.json"
+    prior.write_text("1.0")
+    assert f"it reached for {prior}, which its identity does not know" in run_installed(site, home)
+    put(site, "mine_of_prior", files | {"mine_of_prior/prior.json": "2.0"}, offers="mine_of_prior")
+    assert "it reached for" not in run_installed(site, home)  # it counts
+
+
+LISTED, NOT_LISTED = "lab/gain.json", "lab/cache.json"
+READERS = {
+    "itself": "def read(file):\n    with open(file) as opened:\n        return opened.read()\n",
+    "a library": "import numpy\ndef read(file):\n    return numpy.loadtxt(file)\n",
+    "resources": "from importlib import resources\n"
+    "def read(file):\n    return resources.files(file.parent.name).joinpath(file.name).read_text()\n",
+}
+
+
+@pytest.fixture
+def reached(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], object]], list[str]]]:
+    """What is not known of all that a call opens."""
+    for module in (loading, watched):
+        monkeypatch.setattr(module, "LIBRARIES", (*module.LIBRARIES, str(site)))
+    forget()
+    watched._is_outside_file.cache_clear()
+    seen: list[Seen] = []
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in FILES and seen:
+            seen[0].note(event, arguments, sys._getframe(1))
+
+    sys.addaudithook(hook)
+
+    def look(call: Callable[[], object]) -> list[str]:
+        seen.append(Seen())
+        call()
+        return seen.pop().all_but(watched.own_code()).unknown
+
+    yield look
+    monkeypatch.undo()
+    forget()
+    watched._is_outside_file.cache_clear()
+
+
+@pytest.mark.parametrize("how", READERS)
+def test_what_a_plugin_reads_among_the_libraries_is_named_unless_it_counts(
+    how: str, site: Path, reached: Callable[[Callable[[], object]], list[str]]
+) -> None:
+    put(site, "lab", {"lab/__init__.py": "", LISTED: "1"})
+    put(site, "other", {"other/__init__.py": "", "other/gain.json": "1"})
+    (site / NOT_LISTED).write_text("2")
+    put(site, "reader", {"reader/__init__.py": READERS[how], "reader/gain.json": "3"}, requires="lab", offers="reader")
+    reader = importlib.import_module("reader")
+    distributions.content("reader")
+    files = [site / name for name in (LISTED, NOT_LISTED, "reader/gain.json", "other/gain.json")]
+    found = [reached(lambda file=file: reader.read(file)) for file in files]  # type: ignore[misc]
+    assert found == [[], [str(files[1])], [], [str(files[3])]]
+
+
+def test_what_a_library_reads_for_itself_is_its_own_matter(
+    site: Path, reached: Callable[[Callable[[], object]], list[str]]
+) -> None:
+    put(
+        site, "lab", {"lab/__init__.py": "def own():\n    return open(__file__.replace('__init__.py', 'cache.json'))\n"}
+    )
+    (site / NOT_LISTED).write_text("2")
+    put(site, "reader", {"reader/__init__.py": "import lab\ndef use():\n    lab.own().close()\n"}, offers="reader")
+    assert reached(importlib.import_module("reader").use) == []

@@ -75,9 +75,9 @@ class Seen:
                 return
             if event == "ctypes.dlopen" and os.sep not in str(file):
                 return  # the system's own, wherever it lies
-            # Importing asks for many that are not there; a folder is opened for a file in it that has no name.
-            if not file.is_dir() and (file.exists() or _own_asks(asker)):
-                self._note("files", str(file.resolve()))
+            # A folder is opened for a file in it that has no name.
+            if not file.is_dir() and _is_asked_for(file := file.resolve(), asker):
+                self._note("files", str(file))
         elif event in OTHERS:
             name = f"{event} {arguments[1] if event == 'socket.connect' else arguments[0]}"
             if PYTHONS_OWN not in name:
@@ -123,7 +123,7 @@ class Seen:
         """What was reached for, files that are known left out."""
         self._listen()
         files = [file for file in map(Path, self._found["files"]) if not _known(file, known)]
-        unknown = [file for file in files if _library_of(file) is None]
+        unknown = [file for file in files if not _is_counted(file)]
         packages = [f"the installed package {name}" for name in self._found["packages"] if distributions.content(name)]
         others = [*self._found["others"], *packages]
         shown, unseen = ([*map(str, those), *others] for those in (files, unknown))
@@ -180,9 +180,18 @@ def _is_importing(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(IMPORTING)
 
 
-def _own_asks(frame: FrameType | None) -> bool:
-    """Whether it is somebody's own code that asks, through whatever library, and none that is being imported."""
-    while frame is not None and not _is_importing(frame):
+def _is_asked_for(file: Path, asker: FrameType) -> bool:
+    """Importing asks for many that are not there, and what a library reads of its own is its own matter."""
+    package = _package_among_libraries(file)
+    if package is None or package in distributions.plugins_own():
+        return file.exists() or _own_asks(asker)
+    return _own_asks(asker, package)
+
+
+def _own_asks(frame: FrameType | None, but_for: str = "") -> bool:
+    """Whether it is somebody's own code that asks, through whatever library but one, and none that is being
+    imported."""
+    while frame is not None and not _is_importing(frame) and package_of(frame.f_globals.get("__name__")) != but_for:
         if is_own(frame):
             return True
         frame = frame.f_back
@@ -219,7 +228,7 @@ def is_own(frame: FrameType, packages: Collection[str] = ()) -> bool:
     what is installed with a plugin."""
     file, module = frame.f_code.co_filename, frame.f_globals.get("__name__")
     outside = is_outside(module) and not file.startswith("<frozen") if file.startswith("<") else _is_outside_file(file)
-    return outside or package_of(module) in distributions.offering() or package_of(module) in packages
+    return outside or package_of(module) in distributions.plugins_own() or package_of(module) in packages
 
 
 _is_outside_file = functools.lru_cache(maxsize=4096)(loading.is_outside_file)  # asked for every frame
@@ -230,9 +239,11 @@ def _known(file: Path, code: Collection[Path]) -> bool:
     system = not file.is_relative_to(SHARED_MEMORY) and any(file.is_relative_to(folder) for folder in SYSTEM)
     if system or any(file.is_relative_to(folder) for folder in loading.OURS):
         return True
-    library = _library_of(file)
-    if library is not None and file.relative_to(library).parts[0] not in distributions.offering():
-        return True  # not what is installed with a plugin, nor all of the environment: a project's folder may be one
+    library, package = _library_of(file), _package_among_libraries(file)
+    if library is not None and package is None:
+        return True  # Python's own
+    if package is not None and package not in distributions.plugins_own() and _is_counted(file):
+        return True  # of what is installed with a plugin all is told
     if file.parent.name == "__pycache__":
         file = file.parent.parent / f"{file.name.partition('.')[0]}.py"
     return file in code or file.parent.suffix in METADATA
@@ -240,9 +251,9 @@ def _known(file: Path, code: Collection[Path]) -> bool:
 
 def own_code() -> set[Path]:
     """Files of the modules that are neither ours nor a library's."""
-    offering = distributions.offering()
+    installed = distributions.plugins_own()
     modules = [(name, getattr(module, "__file__", None)) for name, module in sys.modules.copy().items()]
-    own = [file for name, file in modules if is_outside(name) or package_of(name) in offering]
+    own = [file for name, file in modules if is_outside(name) or package_of(name) in installed]
     return {Path(file).resolve() for file in own if isinstance(file, str)}
 
 
@@ -250,3 +261,16 @@ def _library_of(file: Path) -> Path | None:
     """The folder of libraries that a file lies in, of several the innermost."""
     folders = [Path(folder) for folder in LIBRARIES if file.is_relative_to(folder)]
     return max(folders, key=lambda folder: len(folder.parts), default=None)
+
+
+def _package_among_libraries(file: Path) -> str | None:
+    """The top-level package that an installed file lies in. An environment may be a project's folder, too."""
+    library = _library_of(file)
+    if library is None or library.name not in distributions.LIBRARIES:
+        return None
+    return package_of(file.relative_to(library).parts[0])
+
+
+def _is_counted(file: Path) -> bool:
+    package = _package_among_libraries(file)
+    return package is not None and distributions.is_counted(file, package)

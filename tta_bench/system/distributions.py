@@ -24,6 +24,7 @@ EVERYBODYS = {*sys.stdlib_module_names, "tta_bench", *NEEDED.split()}  # no meta
 LIBRARIES = {"site-packages", "dist-packages"}  # names of their folders
 LARGE = 20e6  # bytes: beyond, reading all of it would be felt
 ABOUT = (".dist-info", ".egg-info")  # how it was installed, and as which version, which may be the same code
+_counted: set[Path] = set()  # files that are a part of some content
 
 
 @cache
@@ -58,6 +59,25 @@ def offering() -> frozenset[str]:
     except Exception:  # some other distribution's file is malformed: the registry has said so
         return frozenset()
     return frozenset(entry.module.partition(".")[0] for entry in entries) - {"tta_bench"}
+
+
+@cache
+def plugins_own() -> frozenset[str]:
+    """Top-level packages of all distributions that offer plugins."""
+    return frozenset[str]().union(*map(beside, offering()))
+
+
+def is_counted(file: Path, package: str) -> bool:
+    """Whether a file in a top-level package is known here: by a content that was asked for, or as a part of what
+    ttabench needs. What Python keeps of it follows from it."""
+    theirs = needed() & set(_bringing().get(package, ()))
+    return "__pycache__" in file.parts or file in _counted or any(file in _listed(name) for name in theirs)
+
+
+@cache
+def _listed(name: str) -> frozenset[Path]:
+    folder = Path(str(_installed()[name].locate_file(""))).resolve()
+    return frozenset(folder / file for file in _installed()[name].files or ())
 
 
 @cache
@@ -119,12 +139,14 @@ def _dropped(package: str) -> str:
         found = [] if LIBRARIES.isdisjoint(place.parts) else place.rglob("*") if place.is_dir() else [place]
         files = sorted(file for file in found if file.is_file() and "__pycache__" not in file.parts)
         parts += [[str(file.relative_to(place.parent)), file_digest(file)] for file in files]
+        _counted.update(file.resolve() for file in files)
     return digest(parts) if parts else ""
 
 
 def _content(distribution: Distribution) -> list[list[str]]:
     """Its files with their digests: as they are, or if it is large and offers no plugin as they were installed."""
     files = [file for file in distribution.files or () if _counts(file)]
+    _counted.update(Path(str(file.locate())).resolve() for file in files)
     by_bytes = any(entry.group == OURS for entry in distribution.entry_points)
     by_bytes = by_bytes or sum(file.size or 0 for file in files) < LARGE
     return sorted([str(file), _digest(file, by_bytes)] for file in files)
