@@ -157,7 +157,8 @@ def altered(origin: Origin) -> list[str]:
 
 
 def left_by_another(method: str) -> list[str]:
-    """An instance of a class that an earlier run in this process has changed."""
+    """An instance of a class that an earlier run in this process has changed, be it an interrupted one, another
+    class's, or the look at a run that was found."""
     return [
         f"an earlier run in this process has changed the class of {method} or what it uses of its module, so that this "
         "number may depend on that run: run it again in a new process"

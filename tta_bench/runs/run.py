@@ -36,6 +36,7 @@ from tta_bench.runs import alarms, cost, known, recording, suspicions
 from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured, flat_enough, given_back
 from tta_bench.runs.identity import identities_of
+from tta_bench.runs.left_behind import LeftBehind
 from tta_bench.runs.replay import Checkpoints, adapt, adapting_threads, finished
 from tta_bench.runs.roles import REWARDED
 from tta_bench.runs.spec import RunSpec
@@ -70,6 +71,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.watch: InstanceWatch  # while a method is in hand
+        self.left: LeftBehind  # likewise
         self.stream = Stream.of(self.source.dataset, self.spec.order, self.spec.seed, self.spec.limit)
 
     @property
@@ -134,7 +136,7 @@ class Run:
         """While an instance has the caller's process: what it may find there is as in a new one, and it is watched."""
         forget_caches([type(self.method), vars(self.method)], own_packages(type(self.method).__module__))
         alone, seeded = given_back(self.configured), global_rngs.seeded(task.rng.get_state())
-        with alone, seeded, InstanceWatch(self.method) as self.watch:
+        with alone, seeded, LeftBehind(self.method) as self.left, InstanceWatch(self.method) as self.watch:
             yield
 
     def _shown(

@@ -116,13 +116,16 @@ def _cut_texts(run: Run, task: Task) -> list[str]:
 
 def _changed_class(run: Run) -> list[str]:
     """What an instance of somebody's own class has left in it, or found there."""
+    if not run.in_callers_process:
+        return []
     name, given = run.method.name, run.spec.method
     touched = any(before() is given for before in _touched)
-    said = alarms.left_by_another(name) if touched or type(run.method) in _changed else []
+    said = alarms.left_by_another(name) if touched or run.left.found or type(run.method) in _changed else []
     if origin_of(run.method) != run.origin:
-        _changed.add(type(run.method))
+        if not run.left.leaves_something():  # it is where nobody can tell whether it is still there later on
+            _changed.add(type(run.method))
         said += alarms.changed_class(name)
-    elif isinstance(given, Method) and run.in_callers_process and _is_touched(run, given):
+    elif isinstance(given, Method) and _is_touched(run, given):
         _touched.append(weakref.ref(given))
         said += alarms.changed_instance(name)
     return said
