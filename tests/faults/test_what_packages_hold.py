@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TOY
+from tests.conftest import TOY, Invoke
 from tests.e2e.test_grid import METHOD
+from tests.faults.test_fence import TOYS, guest
 from tests.faults.test_installed_plugins import forget, put
 from tta_bench.errors import PluginError
 from tta_bench.plugins import Registry
@@ -136,3 +137,17 @@ def test_what_a_library_reads_for_itself_is_its_own_matter(
     (site / NOT_LISTED).write_text("2")
     put(site, "reader", {"reader/__init__.py": "import lab\ndef use():\n    lab.own().close()\n"}, offers="reader")
     assert reached(importlib.import_module("reader").use) == []
+
+
+# ------------------------------------------------------------------------------------ modules that nobody could foresee
+
+
+def test_a_helper_that_is_another_file_than_the_one_beside_the_plugin_is_said(invoke: Invoke, tmp_path: Path) -> None:
+    """Its digest is of the one that Python would have found as things were then."""
+    (tmp_path / "variant").mkdir()
+    for folder in (tmp_path, tmp_path / "variant"):
+        (folder / "helper_of_two.py").write_text(f"sign = {len(folder.name)}\n")
+    step = f"import sys\nsys.path.insert(0, {str(tmp_path / 'variant')!r})\nimport helper_of_two"
+    result = invoke("run", "-m", "guest", "--plugin", str(guest(tmp_path, on_step=step)), *TOYS, "--limit", "3")
+    assert result.code == 0, result.err
+    assert "it imported helper_of_two in a way that can't be foreseen" in " ".join(result.err.split())

@@ -33,7 +33,7 @@ BESIDE = "which lies beside it: write sys.path.insert(0, str(Path(__file__).pare
 NOTEBOOK = ""  # in place of a plugin's name
 _loaded: dict[str, Source] = {}  # module -> what was executed
 _brought: dict[str, list[str]] = {}  # plugin -> outsiders' modules that its digest knows, its own first
-_hashed: set[str] = set()  # modules that some digest knows
+_hashed: set[Path] = set()  # files of modules that some digest knows
 _kept: dict[str, tuple[str, Source]] = {}  # module -> the plugin that may import it, and what will be executed then
 _folders: dict[str, str] = {}  # what a loose file has put on Python's path -> that file's module
 _under_way: ContextVar[frozenset[str]] = ContextVar("under_way", default=frozenset())  # modules that are described
@@ -215,7 +215,7 @@ def source_digest(module: str) -> str:
         return digest([_live_digest(module), distributions.content(package_of(module))])
     own = digest(_loaded[module].content)
     helpers = dict(sorted(_helpers(module)))
-    _hashed.update(helpers, [module])
+    _hashed.add(_loaded[module].file)
     _remember(module, [module, *(name for name in helpers if is_outside(name))])
     return digest([own, helpers]) if helpers else own
 
@@ -258,12 +258,15 @@ def _sources() -> list[Source]:
 
 
 def unhashed(before: Collection[str]) -> list[str]:
-    """Outsiders' modules that were imported since then and that no digest knows: under a name that was put together
-    while the code ran."""
-    new = {name: getattr(module, "__file__", None) for name, module in sys.modules.copy().items() if name not in before}
-    return sorted(
-        name for name, file in new.items() if name not in _hashed and isinstance(file, str) and is_outside_file(file)
-    )
+    """Outsiders' modules that were imported since then and whose file no digest knows: under a name that was put
+    together while the code ran, or from a folder that it has put on Python's path."""
+    new = {name: _file_executed(name) for name in sys.modules.copy() if name not in before}
+    return sorted(name for name, file in new.items() if file and file not in _hashed and is_outside_file(str(file)))
+
+
+def _file_executed(module: str) -> Path | None:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return Path(file).resolve() if isinstance(file, str) else None
 
 
 def import_digest(module: str) -> str:
@@ -315,9 +318,11 @@ def _helpers(plugin: str) -> Iterator[tuple[str, str]]:
             if counts(used):
                 yield used, built_in_source(used)
             elif (helper := _outsider(used, plugin, beside, packages)) is not None:
+                _hashed.add(helper.file)
                 yield used, digest(helper.content)
                 todo.append((used, helper))
             elif used in sys.modules and is_outside(used):
+                _hashed.update(filter(None, [_file_executed(used)]))
                 yield used, _live_digest(used)
             else:
                 installed.add(package_of(used))
