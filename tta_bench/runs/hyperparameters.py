@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.interfaces import Method
 from tta_bench.runs.values import fitted
-from tta_bench.system.data import PLAIN
+from tta_bench.system.data import PLAIN, is_archive
 from tta_bench.system.described import Description, described
 from tta_bench.system.fields import types_of, unused_default
 from tta_bench.system.files import digest
@@ -197,9 +197,9 @@ def _unusual(value: object, field: dataclasses.Field[Any]) -> bool:
     return not _kinds(value) <= usual
 
 
-def _kinds(value: object) -> set[type]:
+def _kinds(value: Any) -> set[type]:
     """Lists and tuples that a value is made of, and its numbers and texts that are more than that."""
-    if isinstance(value, Mapping):
+    if issubclass(type(value), Mapping) and not is_archive(value):
         return set().union(*map(_kinds, value.values()))
     if isinstance(value, list | tuple):
         return {type(value)}.union(*map(_kinds, value))

@@ -15,8 +15,11 @@ DEPTH = 10  # of data in data
 def is_data(value: object, depth: int = DEPTH) -> bool:
     if type(value) in PLAIN:
         return True
-    if isinstance(value, Mapping):
-        value = [*value.keys(), *value.values()]
+    if is_archive(value):  # which may be closed
+        return True
+    if issubclass(type(value), Mapping):  # the value itself may refuse to say what it is
+        pairs: Any = value
+        value = [*pairs.keys(), *pairs.values()]
     if isinstance(value, list | tuple | set | frozenset):
         return depth > 0 and all(is_data(item, depth - 1) for item in value)
     return is_array(value)
@@ -25,6 +28,11 @@ def is_data(value: object, depth: int = DEPTH) -> bool:
 def is_array(value: object) -> bool:
     kinds = (getattr(sys.modules.get(module), name, ()) for module, name in ARRAYS)
     return any(isinstance(value, kind) for kind in kinds)
+
+
+def is_archive(value: object) -> bool:
+    """Whether it is what numpy makes of a .npz file: a mapping whose arrays are read when they are asked for."""
+    return issubclass(type(value), getattr(sys.modules.get("numpy.lib.npyio"), "NpzFile", ()))
 
 
 def array_in_words(value: object) -> list[Any] | None:

@@ -12,6 +12,7 @@ import functools
 import gc
 import inspect
 import io
+import re
 import sys
 import threading
 import weakref
@@ -29,7 +30,7 @@ from types import (
 from typing import Any
 
 from tta_bench.system import compiled, distributions, looked_up
-from tta_bench.system.data import PLAIN, array_in_words, is_array, is_data
+from tta_bench.system.data import PLAIN, array_in_words, is_archive, is_array, is_data
 from tta_bench.system.files import digest
 from tta_bench.system.memory import Memory, strides
 from tta_bench.system.objects import (
@@ -39,6 +40,7 @@ from tta_bench.system.objects import (
     inside,
     learning,
     like_nothing_else,
+    of_archive,
     of_pandas,
     place_in,
 )
@@ -54,6 +56,7 @@ TOLD = (
     *(list, tuple, dict, set, frozenset, staticmethod, classmethod, property, MethodType, functools.partial),
     *(GeneratorType, weakref.ref, threading.local, io.BytesIO, io.StringIO),
 )
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 Above = tuple[int, ...]
 
 
@@ -92,13 +95,15 @@ class Description:
             return "…"
         if self.stands_once(value):
             self._met[id(value)] = (f"#{len(self._met)}", value)
+        if is_archive(value):  # here, because those who look elsewhere into what lives take it for a mapping
+            return [self.of(type(value), above), *(self.of(part, above) for part in of_archive(value))]
         return self.first(value, (*above, id(value)))
 
     def has_met(self, value: object) -> bool:
         return self._met.get(id(value), ("", None))[1] is value
 
     def stands_once(self, value: object) -> bool:
-        return not isinstance(value, (tuple, frozenset, PurePath, *SILENT)) and not is_array(value)
+        return not issubclass(type(value), (tuple, frozenset, PurePath, *SILENT)) and not is_array(value)
 
     def is_another(self, cls: type) -> bool:
         return is_another(cls)
@@ -112,7 +117,7 @@ class Description:
             return [type(value).__name__, *(self.of(item, above) for item in value), *self.more(value, above)]
         if isinstance(value, set | frozenset):
             return ["set", *self._members(value, above), *self.more(value, above)]
-        if isinstance(value, Mapping):
+        if issubclass(type(value), Mapping):  # the value itself may refuse to say what it is
             pairs = [
                 [self.of(key, above), self.of(item, above)] for key, item in list(value.items())
             ]  # in order: it may count
@@ -245,7 +250,7 @@ class Description:
         content = self.content(value, above)
         if content is not None:
             return [kind.__name__, content, *self.more(value, above)]
-        if isinstance(value, SILENT) and not is_outside(kind.__module__):
+        if issubclass(kind, SILENT) and not is_outside(kind.__module__):
             return f"{kind.__module__}.{kind.__qualname__}"
         if kind.__name__ == "ufunc":  # of numpy, made of somebody's function
             return [value.__name__, self.of(gc.get_referents(value), above)]
@@ -263,7 +268,7 @@ class Description:
         """Of what keeps it where neither attributes nor a copy would tell it rightly; None of anything else."""
         if isinstance(value, io.BytesIO | io.StringIO):  # data that looks like a file
             return [repr(value.getvalue()), value.tell()]
-        if isinstance(value, io.IOBase) and not is_outside(type(value).__module__):
+        if issubclass(type(value), io.IOBase) and not is_outside(type(value).__module__):
             return [str(getattr(value, "name", "")), place_in(value)]
         if isinstance(value, PurePath):  # it keeps what it was asked for
             return str(value)
@@ -279,11 +284,12 @@ class Description:
 
 
 def _written_beside(cls: type) -> Iterator[Any]:
-    """What somebody may have written for code to read: of a dataclass's fields, and beside the types."""
+    """What somebody may have written for code to read: of a dataclass's fields, and the types, by which it may cast."""
     fields = vars(cls).get("__dataclass_fields__", {})
     yield from (metadata for field in fields.values() if (metadata := dict(field.metadata)))
-    if isinstance(notes := vars(cls).get("__annotations__"), dict):  # of C's classes it is something else
-        yield from (repr(note) for note in notes.values() if "Annotated" in repr(note))
+    notes = vars(cls).get("__annotations__")
+    if notes and isinstance(notes, dict):  # of C's classes it is something else, and whoever asks for it makes one
+        yield {name: ADDRESS.sub("", repr(note)) for name, note in notes.items()}
 
 
 def _named(thing: Any) -> str:

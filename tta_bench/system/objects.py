@@ -18,6 +18,7 @@ from types import MemberDescriptorType, MethodDescriptorType, WrapperDescriptorT
 from typing import Any
 
 from tta_bench.system.data import array_in_words
+from tta_bench.system.files import digest
 from tta_bench.system.whose import is_of_c
 
 # They hold nothing that a number could depend on, and most can't be looked into.
@@ -31,6 +32,8 @@ ALL_TOLD = (
 # Of torch's optimisers: whether a warning was given, which a copy forgets.
 FORGOTTEN = "_warned_capturable_if_run_uncaptured"
 UNTOLD = "like nothing else"
+# Of a .npz file that numpy has opened: where it lies, how far it was read, and names that its content tells.
+PLACE_OF_ARCHIVE = ("zip", "fid", "f", "files", "_files")
 
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
@@ -84,12 +87,27 @@ def of_pandas(value: Any) -> Iterator[Any]:
     """A series, table or index: names, types, axes and values. What it is made of inside can't be looked into."""
     yield value.name if hasattr(type(value), "name") else None
     columns = hasattr(type(value), "columns")
-    yield [str(kind) for kind in value.dtypes] if columns else str(value.dtype)
+    yield [_of_dtype(kind) for kind in value.dtypes] if columns else _of_dtype(value.dtype)
     for axis in getattr(value, "axes", ()):
-        yield [list(axis.names), str(axis.dtype), axis.tolist()]
+        yield [list(axis.names), [_of_dtype(level.dtype) for level in getattr(axis, "levels", [axis])], axis.tolist()]
     numbers = value.to_numpy()
     yield numbers.tolist() if numbers.dtype == object else array_in_words(numbers)
     yield getattr(value, "attrs", {})
+
+
+def _of_dtype(kind: Any) -> list[Any]:
+    """Categories have codes, which go by their order."""
+    categories = getattr(kind, "categories", None)
+    return [str(kind)] if categories is None else [str(kind), str(categories.dtype), categories.tolist(), kind.ordered]
+
+
+def of_archive(value: Any) -> Iterator[Any]:
+    """Names and contents of a .npz file, read anew: numpy would refuse objects. Of a closed one nobody reads more."""
+    try:
+        yield [[name, digest(value.zip.read(name))] for name in value.zip.namelist()]
+    except (AttributeError, ValueError):
+        yield list(value.files)
+    yield {name: held for name, held in attributes_of(value) if name not in PLACE_OF_ARCHIVE}
 
 
 def learning(array: Any) -> list[Any]:

@@ -1,0 +1,171 @@
+"""Values that notebooks are full of: archives of numpy, moments of pandas, numbers of numpy; and arguments mixed up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import Tensor
+
+import tta_bench
+from tests.record_fixtures import record
+from tta_bench.errors import BadData, UsageError
+from tta_bench.features.labels import ids_and_labels
+from tta_bench.interfaces import Method, Observation, Sample, Task
+from tta_bench.methods.tda import TDA
+from tta_bench.records import Results, RunRecord
+from tta_bench.runs import hyperparameters
+from tta_bench.runs.bench import Bench
+from tta_bench.system.described import described
+from tta_bench.system.files import digest
+from tta_bench.views import AugMix, Plain, RandomCrops
+
+NAMES = ("a_prior", "b_prior")
+ARCHIVES: dict[str, Any] = {}  # by a test; a notebook's global
+NOW: Any = pd.Timestamp("2026-01-01")
+
+
+@dataclass
+class Holding(Method):
+    name: ClassVar[str] = "holding"
+    value: Any = None
+
+    def start(self, task: Task) -> None:
+        self.task = task
+
+    def step(self, x: Observation) -> Tensor:
+        return self.task.text @ x.image
+
+
+class Loaded(Holding):
+    name = "loaded"
+
+    def start(self, task: Task) -> None:
+        self.task, self._scale = task, float(self.archive()["a_prior"][0])
+
+    def archive(self) -> Any:
+        return ARCHIVES["of the notebook"]
+
+    def step(self, x: Observation) -> Tensor:
+        return self._scale * super().step(x)
+
+
+class Carrying(Loaded):
+    name = "carrying"
+
+    def archive(self) -> Any:
+        return self._archive
+
+    def __init__(self, archive: Any) -> None:
+        super().__init__()
+        self._archive = archive
+
+
+class Timed(Holding):
+    name = "timed"
+
+    def start(self, task: Task) -> None:
+        self.task, self._since = task, NOW
+
+
+def run(bench: Bench, method: str | Method, **asked: Any) -> RunRecord:
+    return tta_bench.run(method, "toy", "toyclip", bench=bench, **asked)
+
+
+# ------------------------------------------------------------------------------------------------ archives of numpy
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[..., Any]:
+    """Opens an archive of these arrays, each in a file of its own."""
+    made = iter(range(99))
+
+    def saved(*values: Any, names: tuple[str, ...] = NAMES, how: Any = np.savez, **asked: Any) -> Any:
+        file = tmp_path / f"{next(made)}.npz"
+        how(file, **dict(zip(names, map(np.asarray, values), strict=True)))
+        return np.load(file, **asked)
+
+    return saved
+
+
+def test_an_archive_is_what_it_holds_however_far_it_was_read(saved: Callable[..., Any]) -> None:
+    one, same, packed = saved([1.0], [2.0]), saved([1.0], [2.0]), saved([1.0], [2.0], how=np.savez_compressed)
+    before = described(one)
+    same["b_prior"]
+    assert before == described(one) == described(same) == described(packed)
+    others = [
+        saved([1.0], [3.0]),
+        saved([1.0], [2]),
+        saved([[1.0]], [2.0]),
+        saved([2.0], [1.0], names=("b_prior", "a_prior")),
+        saved([1.0], [2.0], names=("a_prior", "c_prior")),
+        saved([1.0], names=("a_prior",)),
+        saved([1.0], [2.0], allow_pickle=True),  # what can be read of it is more
+    ]
+    said = [str(described(other)) for other in (one, *others)]
+    assert len(set(said)) == len(said)
+
+
+def test_an_archive_that_is_closed_or_holds_objects_is_told_all_the_same(saved: Callable[..., Any]) -> None:
+    closed = [saved([1.0], [2.0]) for _ in range(2)]
+    for archive in closed:
+        archive.close()
+    assert described(closed[0]) == described(closed[1]) != described(saved([1.0], [2.0]))
+    objects = [saved(np.array([{"a": k}], dtype=object), [1.0]) for k in (1, 1, 2)]  # which it refuses to read
+    assert described(objects[0]) == described(objects[1]) != described(objects[2])
+
+
+def test_an_archive_is_the_same_in_another_process(saved: Callable[..., Any]) -> None:
+    archive = saved([1.0], [2.0])
+    code = "import sys, numpy; from tta_bench.system.described import described; from tta_bench.system.files import "
+    code += "digest; print(digest(described(numpy.load(sys.argv[1]))))"
+    command = [sys.executable, "-c", code, archive.zip.filename]
+    other = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == digest(described(archive))
+
+
+def test_an_archive_beside_data_that_is_found_by_its_name(saved: Callable[..., Any]) -> None:
+    def found(archive: Any) -> Any:
+        made: dict[str, Any] = {"__name__": "__main__", "WEIGHTS_a": archive, "BAG_a": archive.f}
+        exec("def step(kind): return globals()['WEIGHTS_' + kind]", made)
+        return described(made["step"])
+
+    open_ones = [saved([1.0], [2.0]), saved([1.0], [2.0]), saved([1.0], [3.0])]
+    one, same, other = map(found, open_ones)
+    assert one == same != other
+    open_ones[0].close()
+    found(open_ones[0])
+
+
+def test_a_method_may_read_an_archive_of_the_notebook(bench: Bench, saved: Callable[..., Any]) -> None:
+    runs = []
+    for scale in (1.0, 1.0, 2.0):
+        ARCHIVES["of the notebook"] = saved([scale], [0.0])
+        runs.append(run(bench, Loaded()))
+    assert runs[0].run_id == runs[1].run_id != runs[2].run_id
+    assert not any(record.notes for record in runs)
+    assert np.allclose(2 * runs[0].scores(), runs[2].scores())
+
+
+def test_a_method_may_carry_an_archive(bench: Bench, saved: Callable[..., Any]) -> None:
+    first = run(bench, Carrying(saved([1.0], [0.0])))
+    again = run(bench, Carrying(saved([1.0], [0.0])), force=True)
+    other = run(bench, Carrying(saved([2.0], [0.0])))
+    assert first.run_id == again.run_id != other.run_id
+    for found in (first, again, other):
+        assert all("ran itself and not a copy" in note for note in found.notes)
+    assert np.array_equal(first.scores(), again.scores())
+
+
+def test_an_archive_may_be_a_field(bench: Bench, saved: Callable[..., Any]) -> None:
+    one, same, other = (run(bench, Holding(saved([k], [0.0]))) for k in (1.0, 1.0, 2.0))
+    assert one.run_id == same.run_id != other.run_id
+    archive = saved([1.0], [0.0])
+    described(archive.f)  # which says of nothing what it is, not even of itself
