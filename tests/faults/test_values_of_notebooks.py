@@ -169,3 +169,42 @@ def test_an_archive_may_be_a_field(bench: Bench, saved: Callable[..., Any]) -> N
     assert one.run_id == same.run_id != other.run_id
     archive = saved([1.0], [0.0])
     described(archive.f)  # which says of nothing what it is, not even of itself
+
+
+# ------------------------------------------------------------------------------------------------ moments of pandas
+
+MOMENTS: list[Callable[[], Any]] = [
+    lambda: pd.Timestamp("2026-01-01"),
+    lambda: pd.Timestamp("2026-01-01 00:00:00.000000001"),
+    lambda: pd.Timestamp("2026-01-01", tz="UTC"),
+    lambda: pd.Timestamp("2026-01-01", tz="Europe/Berlin"),
+    lambda: pd.Timestamp("2026-01-01").as_unit("s"),
+    lambda: pd.Timedelta("1s"),
+    lambda: pd.Timedelta("1ns"),
+    lambda: pd.NaT,
+    lambda: pd.Period("2026-01"),
+    lambda: pd.Interval(0, 1),
+    lambda: pd.NA,
+]
+
+
+def test_moments_of_pandas_are_told_by_their_values() -> None:
+    said = [str(described(make())) for make in MOMENTS]
+    assert said == [str(described(make())) for make in MOMENTS]
+    assert len(set(said)) == len(said)
+    assert str(described([pd.Timestamp(1), pd.Timestamp(2)])) != str(described([pd.Timestamp(1), pd.Timestamp(1)]))
+
+
+@pytest.mark.parametrize("number", range(len(MOMENTS)))
+def test_a_moment_of_pandas_may_be_a_field(bench: Bench, number: int) -> None:
+    one, same = (run(bench, Holding(MOMENTS[number]())) for _ in range(2))
+    assert one.run_id == same.run_id != run(bench, Holding(MOMENTS[number - 1]())).run_id
+    assert not one.notes
+
+
+def test_a_moment_of_pandas_may_be_a_global(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    for day in ("2026-01-01", "2026-01-01", "2026-01-02"):
+        monkeypatch.setattr(sys.modules[__name__], "NOW", pd.Timestamp(day))
+        runs.append(run(bench, Timed()))
+    assert runs[0].run_id == runs[1].run_id != runs[2].run_id

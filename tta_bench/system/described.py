@@ -245,7 +245,9 @@ class Description:
         kind = type(value)
         if (kind.__module__, kind.__name__) == ("torch._C", "Generator"):  # its attribute is an address
             return [kind.__name__, str(value.device), digest(value.get_state().cpu().numpy().tobytes())]
-        if package_of(kind.__module__) == "pandas" and hasattr(kind, "to_numpy"):
+        is_pandas = package_of(kind.__module__) == "pandas"
+        is_column = hasattr(kind, "to_numpy") and (hasattr(kind, "dtype") or hasattr(kind, "dtypes"))  # no moment
+        if is_pandas and is_column:
             return [kind.__name__, *(self.of(part, above) for part in of_pandas(value))]
         content = self.content(value, above)
         if content is not None:
@@ -257,6 +259,8 @@ class Description:
         if kind.__name__ == "_lru_cache_wrapper" and self.looks_into(getattr(value, "__module__", None)):
             self.caches.append(value)
         attributes = dict(sorted(attributes_of(value), key=lambda named: str(named[0])))
+        if is_pandas:  # what a period was asked for stays with it
+            attributes.pop("_cache", None)
         if isinstance(value, PLAIN):  # of a class of its own
             plain: Any = next(plain for plain in PLAIN if isinstance(value, plain))
             attributes["value"] = plain.__repr__(value)
