@@ -208,3 +208,27 @@ def test_a_moment_of_pandas_may_be_a_global(bench: Bench, monkeypatch: pytest.Mo
         monkeypatch.setattr(sys.modules[__name__], "NOW", pd.Timestamp(day))
         runs.append(run(bench, Timed()))
     assert runs[0].run_id == runs[1].run_id != runs[2].run_id
+
+
+# ------------------------------------------------------------------------------------------------ numbers of numpy
+
+
+def pairs(value: float) -> Any:
+    return np.array([(1, value)], dtype=[("a", int), ("b", float)])
+
+
+def test_a_structured_array_may_be_a_field(bench: Bench) -> None:
+    one, same, other = (run(bench, Holding(pairs(value))) for value in (2.0, 2.0, 3.0))
+    assert one.run_id == same.run_id != other.run_id
+    assert one.tag == "tuned"
+
+
+class Unasked:
+    def __eq__(self, other: object) -> bool:
+        raise LookupError("not today")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_value_that_can_not_be_compared_is_a_change() -> None:
+    assert hyperparameters.of_instance(Holding(Unasked())).tag == "tuned"
