@@ -8,6 +8,7 @@ here and not by a library's generator, whose stream may change from version to v
 from __future__ import annotations
 
 import hashlib
+import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,6 +58,10 @@ class _Drawn:
     n: int = 63
 
     def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "n", int(operator.index(self.n)))  # numpy's numbers have another repr
+        except TypeError:
+            raise UsageError(f"a view recipe makes a whole number of views per image, not {self.n!r}") from None
         if not 1 <= self.n <= MAX_COUNT:
             raise UsageError(f"a view recipe makes between 1 and {MAX_COUNT} views per image, not {self.n}")
 

@@ -232,3 +232,37 @@ class Unasked:
 
 def test_a_value_that_can_not_be_compared_is_a_change() -> None:
     assert hyperparameters.of_instance(Holding(Unasked())).tag == "tuned"
+
+
+def test_a_recipe_takes_numbers_of_numpy(bench: Bench) -> None:
+    assert repr(Plain(np.int64(7))) == repr(Plain(7))  # type: ignore[arg-type]  # what a loop over np.arange gives
+    crops = RandomCrops(np.int16(7), (np.float64(0.5), np.float64(0.8)))  # type: ignore[arg-type]
+    assert repr(crops) == repr(RandomCrops(7))
+    assert crops.name == "crops7"
+    made = [run(bench, "regions", recipes={"regions": Plain(n)}) for n in (3, np.int64(3))]  # type: ignore[arg-type]
+    assert made[0].run_id == made[1].run_id
+
+
+@pytest.mark.parametrize("count", [7.0, "7", None, np.float64(7), np.array([7, 8])])
+def test_a_recipe_without_a_whole_count_is_refused(count: Any) -> None:
+    with pytest.raises(UsageError, match="a view recipe makes a whole number of views per image"):
+        AugMix(count)
+
+
+def test_numbers_of_numpy_are_no_other_configuration_of_a_built_in(bench: Bench) -> None:
+    usual = run(bench, TDA())
+    given = TDA(alpha=np.float64(usual.hyper_parameters["alpha"]), shots=np.int64(usual.hyper_parameters["shots"]))  # type: ignore[arg-type]
+    same = run(bench, given)
+    assert (same.run_id, same.config, same.tag) == (usual.run_id, usual.config, "default")
+    assert type(given.alpha) is np.float64  # the one that was given is left alone
+    tuned = [run(bench, TDA(shots=shots)) for shots in (5, np.int64(5))]  # type: ignore[arg-type]
+    assert tuned[0].run_id == tuned[1].run_id != usual.run_id
+    fresh = run(bench, TDA(shots=np.int64(6)))  # type: ignore[arg-type]
+    assert dict(fresh.changes) == {"shots": "6"}
+    assert not fresh.notes
+
+
+def test_numbers_of_numpy_in_somebodys_own_class_are_left_alone(bench: Bench) -> None:
+    configured = hyperparameters.of_instance(Holding(np.float64(2.0)))
+    assert type(configured.method.value) is np.float64  # type: ignore[attr-defined]
+    assert run(bench, Holding(np.float64(2.0))).run_id != run(bench, Holding(2.0)).run_id

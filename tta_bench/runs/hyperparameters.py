@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
+import numpy as np
+
 from tta_bench.errors import PluginError, UnknownName, UsageError
 from tta_bench.interfaces import Method
 from tta_bench.runs.values import fitted
@@ -18,7 +20,8 @@ from tta_bench.system.data import PLAIN, is_archive
 from tta_bench.system.described import Description, described
 from tta_bench.system.fields import types_of, unused_default
 from tta_bench.system.files import digest
-from tta_bench.system.whose import own_packages
+from tta_bench.system.sources import OURS
+from tta_bench.system.whose import is_another, own_packages, package_of
 
 Tag = Literal["paper", "default", "tuned"]
 
@@ -87,7 +90,10 @@ def of_instance(method: Method) -> Configured:
     """A method that somebody made: what differs from its class's defaults is a change. A copy runs, so that the one
     that was made stays without the state of a run."""
     _refuse_unused_default(type(method))
+    built_in = package_of(type(method).__module__) == OURS and not is_another(type(method))
     values = {f: getattr(method, f.name) for f in dataclasses.fields(method)}
+    if built_in:
+        values = {f: _pythons_number(value) for f, value in values.items()}
     with flat_enough(method):
         changes = {f.name: _shown(value) for f, value in values.items() if not _equal(value, _default(f))}
         changes |= _given_to_its_init(method)
@@ -101,9 +107,19 @@ def of_instance(method: Method) -> Configured:
             uncopied = "a copy would lead back to it, by a closure, a hook or a registry"
         else:
             own = twin
+            for f in values if built_in else ():
+                setattr(twin, f.name, _pythons_number(getattr(twin, f.name)))
     except Exception as error:
         uncopied = f"{type(error).__name__}: {error}"
-    return Configured(own, "tuned" if changes else "default", changes, values_of(method), uncopied, carried)
+    plain = {f.name: value for f, value in values.items()}
+    return Configured(own, "tuned" if changes else "default", changes, plain, uncopied, carried)
+
+
+def _pythons_number(value: Any) -> Any:
+    """For one of numpy's, which a loop over `np.linspace` gives: what is ours does the same with both."""
+    if type(value) is tuple:
+        return tuple(map(_pythons_number, value))
+    return value.item() if isinstance(value, np.number | np.bool_) else value
 
 
 def _leads_to(twin: Method, original: Method) -> bool:
