@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tta_bench.runs.executors.local import LocalExecutor
 from tta_bench.runs.executors.work import Workplace
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunOptions
+from tta_bench.system.text import visible
 
 if TYPE_CHECKING:
     from tta_bench.interfaces import Backbone, Dataset, Method, ViewRecipe
@@ -67,7 +69,7 @@ def run(
         >>> record.scores().shape
         (20, 24)
     """
-    bench = Bench() if bench is None else bench
+    bench = _checked(bench, settings, recipes)
     options = RunOptions(
         prompt=prompt,
         limit=limit,
@@ -122,7 +124,7 @@ def grid(
         _several(datasets, "dataset"),
         _several(backbones, "backbone"),
     )
-    bench = Bench() if bench is None else bench
+    bench = _checked(bench, settings, recipes)
     shared = RunOptions(
         prompt=prompt,
         limit=limit,
@@ -173,6 +175,24 @@ def _as_protocol(options: RunOptions, name: str | None) -> tuple[RunOptions, int
         return options, 0, options.order
     suite = ProtocolPreset.named(name)
     return suite.fill(options, [] if options.prompt == PROMPT else ["prompt"]), suite.seed, suite.order
+
+
+def _checked(bench: object, settings: object, recipes: object) -> Bench:
+    """The bench, by default a new one. Arguments of another kind are refused before anything is made of them."""
+    wanted = {
+        "settings": (settings, "hyper-parameters' names to values", {"shots": 5}),
+        "recipes": (recipes, "roles to view recipes", {"views": "plain63"}),
+    }
+    for what, (given, words, example) in wanted.items():
+        if given is not None and not (isinstance(given, Mapping) and all(isinstance(key, str) for key in given)):
+            raise UsageError(f"{what} are a mapping from {words}, such as {example}, not {_short(given)}")
+    if bench is not None and not isinstance(bench, Bench):
+        raise UsageError(f"bench {_short(bench)}: a tta_bench.Bench() is wanted")
+    return Bench() if bench is None else bench
+
+
+def _short(given: object) -> str:
+    return visible(reprlib.repr(given))
 
 
 def _several(given: Any, what: str) -> list[Any]:

@@ -266,3 +266,58 @@ def test_numbers_of_numpy_in_somebodys_own_class_are_left_alone(bench: Bench) ->
     configured = hyperparameters.of_instance(Holding(np.float64(2.0)))
     assert type(configured.method.value) is np.float64  # type: ignore[attr-defined]
     assert run(bench, Holding(np.float64(2.0))).run_id != run(bench, Holding(2.0)).run_id
+
+
+# ------------------------------------------------------------------------------------------------ arguments mixed up
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a recipe alone": ({"recipes": "plain7"}, "recipes are a mapping .*, such as {'views': 'plain63'}, not 'plain7'"),
+    "a recipe object alone": ({"recipes": Plain(7)}, r"recipes are a mapping .* not Plain\(n=7\)"),
+    "a recipe of a number": ({"recipes": {3: "plain7"}}, "recipes are a mapping .* not {3: 'plain7'}"),
+    "a series": ({"settings": pd.Series({"shots": 5})}, "settings are a mapping .*, such as {'shots': 5}, not shots"),
+    "a setting of a number": ({"settings": {3: 5}}, "settings are a mapping .* not {3: 5}"),
+    "settings as a text": ({"settings": "shots=5"}, "settings are a mapping .* not 'shots=5'"),
+    "a bench of a text": ({"bench": "x"}, r"bench 'x': a tta_bench.Bench\(\) is wanted"),
+    "the class of a bench": ({"bench": Bench}, r"bench .*: a tta_bench.Bench\(\) is wanted"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("door", [tta_bench.run, tta_bench.grid])
+def test_an_argument_of_another_kind_is_refused_in_a_line(door: Any, what: str, bench: Bench) -> None:
+    asked, said = WRONG[what]
+    with pytest.raises(UsageError, match=said) as refused:
+        door("tda", "toy", "toyclip", **{"bench": bench, **asked})
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 250
+
+
+def test_a_recipe_without_its_brackets_is_refused(bench: Bench) -> None:
+    with pytest.raises(UsageError, match=r"recipe views=Plain: it is a class, make one of it: Plain\(\)"):
+        run(bench, "tda", recipes={"views": Plain})
+
+
+def test_a_baseline_is_a_name() -> None:
+    results = Results([record("clip"), record("tda")])
+    for made in (results.compare, results.leaderboard):
+        asked: Any = made
+        for given in (TDA(), ["clip"], 3):
+            with pytest.raises(UsageError, match=r"baseline .*: a method's name is wanted, such as 'clip'"):
+                asked(baseline=given)
+    for resamples in (2.5, "x", None, 1):
+        with pytest.raises(UsageError, match=r"resamples=.*: a whole number from 2 is wanted, and 1,000 for"):
+            results.compare(resamples=resamples)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("asked", [{"points": 1.5}, {"points": "x"}, {"window": 2.5}, {"points": None}, {"points": 0}])
+def test_points_are_whole_numbers(asked: Any, bench: Bench) -> None:
+    results = Results([run(bench, "clip")])
+    with pytest.raises(UsageError, match="whole numbers are wanted: points from 1, and a window from 1 to 24 images"):
+        results.along(**asked)
+    assert len(results.along(np.int64(3), np.int64(2))) == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("format_", ["xx", 5, ["md"]])
+def test_an_unknown_format_is_told_of_all_formats(format_: Any) -> None:
+    with pytest.raises(UsageError, match=r"unknown format .*console, md, csv, latex, json, html"):
+        Results([record("clip")]).leaderboard(format_)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from tta_bench.errors import UnknownName, UsageError
 from tta_bench.records.record import RunRecord
 from tta_bench.system.names import dataset_name, order_name
-from tta_bench.system.text import counted
+from tta_bench.system.text import counted, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,8 +116,13 @@ class Results(Sequence[RunRecord]):
         ### tiny, prompt 'photo'
         """
         from tta_bench.report.board import Wanted
+        from tta_bench.report.formats import FORMATS
         from tta_bench.report.leaderboard import Leaderboard, metrics_of, opening_of
 
+        known = (*FORMATS, "html")
+        if format not in known:
+            raise UnknownName("format", str(format), known, f"Choose one of {', '.join(known)}.")
+        _refuse_no_name(baseline)
         asked = tuple(_several(metric))
         wanted = Wanted(metrics_of(format, asked), sort, baseline, mixed)
         own = replace(wanted, metrics=asked, baseline="" if baseline == Wanted.baseline else baseline)
@@ -133,6 +140,8 @@ class Results(Sequence[RunRecord]):
         """
         from tta_bench.report.comparison import compare
 
+        if baseline is not None:
+            _refuse_no_name(baseline)
         shown = {run.config.digest for run in self.runs}
         return compare(self.family or self.runs, baseline, _several(metric), resamples, shown).to_frame()
 
@@ -180,6 +189,11 @@ class Results(Sequence[RunRecord]):
         parts += [counted(len(self.problems), "unreadable record")] if self.problems else []
         parts += [counted(len(self.failures), "failure")] if self.failures else []
         return f"Results({'; '.join(parts)})"
+
+
+def _refuse_no_name(baseline: object) -> None:
+    if not isinstance(baseline, str):
+        raise UsageError(f"baseline {visible(reprlib.repr(baseline))}: a method's name is wanted, such as 'clip'")
 
 
 def one_of_each(runs: Iterable[RunRecord]) -> list[RunRecord]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import pandas as pd
@@ -54,8 +55,10 @@ def baseline_of(run: RunRecord, others: Sequence[RunRecord]) -> RunRecord | None
 
 def curve(run: RunRecord, baseline: RunRecord | None, points: int = along.POINTS, window: int | None = None) -> Curve:
     """From the stored scores. The window is a tenth of the stream, if none is given."""
-    if points < 1 or (window is not None and not 1 <= window <= run.n):
-        raise UsageError(f"points from 1 and a window from 1 to {counted(run.n, 'image')} are wanted")
+    whole = all(isinstance(number, Integral) for number in (points, 1 if window is None else window))
+    if not whole or points < 1 or (window is not None and not 1 <= window <= run.n):
+        most = counted(run.n, "image")
+        raise UsageError(f"whole numbers are wanted: points from 1, and a window from 1 to {most}")
     stream, width = _scored(run), window or max(1, run.n // 10)
     ends = along.ends(run.n, points)
     own = along.cumulative(stream, ends), along.sliding(stream, ends, width)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
+from numbers import Integral
 
 import numpy as np
 import pandas as pd
@@ -191,8 +192,9 @@ def compare(
 ) -> Comparison:
     """Every method against `baseline` under every protocol; every two methods if there is no baseline. `shown` are the
     digests of the configurations to tell of: looking at fewer does not make any of them more certain."""
-    if resamples < 2:
-        raise UsageError(f"resamples={resamples}: at least 2 are needed, and 1,000 for intervals that mean something")
+    if not isinstance(resamples, Integral) or resamples < 2:
+        wanted = "a whole number from 2 is wanted, and 1,000 for intervals that mean something"
+        raise UsageError(f"resamples={resamples!r}: {wanted}")
     runs = list(runs)
     methods = {run.method for run in runs}
     if baseline is not None and baseline not in methods:

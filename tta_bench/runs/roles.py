@@ -24,6 +24,9 @@ def recipes_of(method: Method, spec: RunSpec) -> dict[str, ViewRecipe]:
         if role not in recipes:
             hint = f"It has: {', '.join(recipes) or 'none'}."
             raise UnknownName(f"view role of {method.name}", role, recipes, hint)
+        if isinstance(recipe, type):
+            name = recipe.__name__
+            raise UsageError(f"recipe {role}={name}: it is a class, make one of it: {name}()")
         if not isinstance(recipe, str) and not hasattr(recipe, "render"):
             raise UsageError(f"recipe {role}={recipe!r}: a recipe's name is wanted, such as plain63, or a ViewRecipe")
         recipes[role] = parse_recipe(recipe) if isinstance(recipe, str) else recipe
