@@ -321,3 +321,22 @@ def test_points_are_whole_numbers(asked: Any, bench: Bench) -> None:
 def test_an_unknown_format_is_told_of_all_formats(format_: Any) -> None:
     with pytest.raises(UsageError, match=r"unknown format .*console, md, csv, latex, json, html"):
         Results([record("clip")]).leaderboard(format_)
+
+
+# ------------------------------------------------------------------------------------------------------ a dataset's ids
+
+
+class Numbered:
+    name, variant, class_names = "numbered", "default", ("cat", "dog")
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Sample:
+        return Sample(7, None, np.array([1, 0], dtype=np.int8))  # type: ignore[arg-type]
+
+
+def test_an_id_that_is_no_text_is_told_as_that() -> None:
+    with pytest.raises(BadData) as refused:
+        ids_and_labels(Numbered())  # type: ignore[arg-type]
+    assert str(refused.value) == "dataset numbered, image 7: its id must be a text, and is of type int"

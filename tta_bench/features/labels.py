@@ -42,6 +42,9 @@ def ids_and_labels(dataset: Dataset) -> tuple[list[str], Labels]:
     labels = np.empty((len(dataset), len(names)), dtype=np.int8)  # filled with copies: a dataset may use one buffer
     for i in range(len(dataset)):
         sample = dataset[i]
+        if not isinstance(sample.id, str):
+            what = f"dataset {dataset.name}, image {visible(sample.id)}"
+            raise BadData(f"{what}: its id must be a text, and is of type {type(sample.id).__name__}")
         if np.ma.is_masked(sample.labels):
             raise BadData(
                 f"dataset {dataset.name}, image {sample.id}: its labels are a masked array, and what it hides would "
@@ -49,9 +52,9 @@ def ids_and_labels(dataset: Dataset) -> tuple[list[str], Labels]:
             )
         row = np.asarray(sample.labels)
         whole = row.dtype == np.int8 or np.array_equal(row, row.astype(np.int8))
-        if not isinstance(sample.id, str) or row.shape != (len(names),) or not whole:
+        if row.shape != (len(names),) or not whole:
             raise BadData(
-                f"dataset {dataset.name}, image {sample.id}: its id must be a text, and its labels 1, 0 or -1 for each "
+                f"dataset {dataset.name}, image {sample.id}: its labels must be 1, 0 or -1 for each "
                 f"of the {counted(len(names), 'class')}, not an array of shape {row.shape} of {row.dtype}"
             )
         labels[i] = row
