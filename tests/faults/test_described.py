@@ -233,6 +233,11 @@ class Weighted(weakref.ref[Any]):
     weight = 1.0
 
 
+def typed(kind: type) -> Any:
+    """By which it may cast."""
+    return dataclasses.make_dataclass("Typed", [("value", kind)], namespace={"__module__": __name__})
+
+
 def holding(made: Any, **held: Any) -> Any:
     vars(made).update(held)
     return made
@@ -300,6 +305,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "which of two is in a set": (frozen(0), frozen(1)),
     "an annotation": (noted_function(1.0), noted_function(2.0)),
     "an annotated type": (annotated(1.0), annotated(2.0)),
+    "a field's type": (typed(int), typed(float)),
     "metadata of a field": (fielded(1.0), fielded(2.0)),
     "a hook on a tensor": (hooked(2.0), hooked(None)),
     "a gradient": (with_gradient(1.0), with_gradient(2.0)),

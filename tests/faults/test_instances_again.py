@@ -196,6 +196,10 @@ TABLES: dict[str, Callable[[int], Any]] = {
     "a table": lambda n: pd.DataFrame({"a": [1, n], "b": ["x", "y"]}),
     "its columns": lambda n: pd.DataFrame({f"a{n}": [1]}),
     "an index": lambda n: pd.Index(["a", str(n)]),
+    "the order of categories": lambda n: pd.Series(pd.Categorical(["x", "y"], ["x", "y"] if n == 1 else ["y", "x"])),
+    "categories in an order": lambda n: pd.Series(pd.Categorical(["x", "y"], ordered=n == 1)),
+    "categories in a table": lambda n: pd.DataFrame({"a": pd.Categorical([1], [1, 2, 3][:n])}),
+    "categories of an index": lambda n: pd.CategoricalIndex(["x"], ["x", "y"] if n == 1 else ["y", "x"]),
     "levels": lambda n: pd.Series([1, 2], index=pd.MultiIndex.from_tuples([(1, 2), (3, n)])),
 }
 

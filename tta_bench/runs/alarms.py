@@ -95,6 +95,18 @@ def other_scores(method: str) -> list[str]:
     ]
 
 
+def other_each_time(method: str, tried: Sequence[Tensor], outputs: Tensor | None) -> list[str]:
+    """A method that gives the first images other scores when it has them again, in a process as new as the first."""
+    if outputs is None or all(
+        torch.equal(one.reshape(-1), now.reshape(-1)) for one, now in zip(tried, outputs, strict=False)
+    ):
+        return []
+    return [
+        f"{method} gives the same images other scores each time, so that this number can't be repeated: draw from "
+        "task.rng, and keep nothing in files"
+    ]
+
+
 def run_anew(method: str) -> list[str]:
     """An instance of which no copy can be tried, so that nothing tells whether it is the one that was run."""
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -105,8 +106,15 @@ class Checkpoints:
         if self.proven:
             self.at_start = proof.seen(method)
 
-    def after_step(self, progress: Adaptation, method: Method, task: Task) -> None:
-        """Writes one if it is time."""
+    def after_step(self, progress: Adaptation, method: Method, task: Task, reporter: Reporter) -> None:
+        """Writes one if it is time. A state that can't be kept is no reason to lose the run."""
+        try:
+            self._write_in_time(progress, method, task)
+        except (TypeError, Raised) as error:
+            self.seconds, self._earlier = math.inf, None
+            reporter.warn(f"{method.name}: no checkpoints, so if it is killed it starts from the first image: {error}")
+
+    def _write_in_time(self, progress: Adaptation, method: Method, task: Task) -> None:
         if self._earlier is not None and self._earlier.proven_at == progress.position:
             self._write(progress, earlier=vars(self._earlier), at_start=self.at_start, seen=proof.seen(method))
             self._earlier = None
@@ -163,9 +171,19 @@ def adapt(
                 note = f"mAP {_running_map(progress.outputs[: progress.position], stream, ties):.1f}"
                 shown = time.monotonic() + 20 * (time.monotonic() - now)  # at most a twentieth of the time
             if progress.position < len(stream):
-                checkpoints.after_step(progress, method, task)
+                checkpoints.after_step(progress, method, task, reporter)
             advance(1, note)
     return progress
+
+
+def first_steps(
+    method: Method, task: Task, stream: Stream, observe: Callable[[int], Iterator[Observation]], count: int
+) -> list[Tensor]:
+    """Scores of the first images, [C] or [B, C] each; nothing is recorded."""
+    with limited_threads(adapting_threads(method)):
+        _start(method, task)
+        seen = itertools.islice(observe(0), count)
+        return [_step(method, x, stream.ids[x.index], len(task.class_names)) for x in seen]
 
 
 def adapting_threads(method: Method) -> int:

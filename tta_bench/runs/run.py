@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tta_bench import records
-from tta_bench.errors import BackboneChanged, BadData
+from tta_bench.errors import BackboneChanged, BadData, TTABenchError
 from tta_bench.features import global_rngs, looked_at
 from tta_bench.features.encoding import EncodedViews
 from tta_bench.features.pack_source import PackedViews
@@ -37,7 +37,7 @@ from tta_bench.runs.guest_method import GuestMethod
 from tta_bench.runs.hyperparameters import Configured, flat_enough, given_back
 from tta_bench.runs.identity import identities_of
 from tta_bench.runs.left_behind import LeftBehind
-from tta_bench.runs.replay import Checkpoints, adapt, adapting_threads, finished
+from tta_bench.runs.replay import Checkpoints, adapt, adapting_threads, finished, first_steps
 from tta_bench.runs.roles import REWARDED
 from tta_bench.runs.spec import RunSpec
 from tta_bench.runs.watched_instances import InstanceWatch, WatchedRecipe
@@ -49,6 +49,8 @@ from tta_bench.system.progress import Reporter, Silent
 from tta_bench.system.stamps import Read, content_or_gone
 from tta_bench.system.whose import own_packages
 from tta_bench.views import Original
+
+TRIED = 4  # images that a plugin's method has before its run
 
 
 @dataclass
@@ -103,6 +105,7 @@ class Run:
         self.notes += [*suspicions.unlike_preset(self), *alarms.not_ours(list(self.replaced))]
         task = self._task()
         checkpoint = folder / "checkpoint.pt"
+        tried = self._tried(observe) if not checkpoint.exists() else []
         if isinstance(self.method, GuestMethod):
             self.method.log_to(folder)
         before = self._probe()
@@ -114,6 +117,7 @@ class Run:
             shown = self._shown(observe, task)
             adaptation = adapt(self.method, task, self.stream, shown, checkpoints, reporter, self.spec.ties)
             weight = cost.weigh(self.method)
+            self.notes += alarms.other_each_time(self.method.name, tried, adaptation.outputs)
             self.notes += suspicions.after_the_stream(self, task, adaptation, weight)
             if not torch.allclose(self._probe(), before, atol=1e-4):  # an accelerator may round otherwise
                 raise BackboneChanged(
@@ -124,6 +128,18 @@ class Run:
             record = recording.record(self, folder, task, adaptation, weight)
         checkpoint.unlink(missing_ok=True)
         return record
+
+    def _tried(self, observe: Callable[[int], Iterator[Observation]]) -> list[Tensor]:
+        """What a plugin's method makes of the first images in a process that is left again: it has to be the same the
+        next time. An instance would keep what it learns there, in the caller's process."""
+        if not isinstance(self.method, GuestMethod):
+            return []
+        try:
+            return first_steps(self.method, self._task(), self.stream, observe, TRIED)
+        except TTABenchError:  # the run says it, and has a log
+            return []
+        finally:
+            self.method.leave_process()
 
     def say_notes(self, record: RunRecord, reporter: Reporter) -> None:
         """When the record is in its place: a caller may have made errors of warnings."""
