@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TOY, Invoke, start_process
+from tests.conftest import TOY, Invoke, some_slow, start_process
+from tta_bench import records
 from tta_bench.system import published
 
 TOYS = ("--plugin", str(TOY), "--dataset", "toy", "--backbone", "toyclip")
@@ -86,6 +87,29 @@ def test_numbers_agree_or_differ_and_what_differs_is_explained(invoke: Invoke, t
         assert tried in deep.out
     part = facts(invoke, "purf:table6", *TOYS, "--published", str(file), "--limit", "3", "-m", "purf")
     assert part["purf[selection=abs]"]["verdict"] == "other protocol: images"
+
+
+@pytest.mark.parametrize("jobs", some_slow(["1"], ["2"]))
+def test_a_seed_that_failed_is_missing_in_all_that_is_said(invoke: Invoke, tmp_path: Path, jobs: str) -> None:
+    """What was left was shown as the mean of all: a number that differed agreed without the seed that was off."""
+    arguments = ("purf:table6", *TOYS, "-m", "purf", "--seed", "0-2", "--jobs", jobs)
+    whole = facts(invoke, *arguments, "--results", str(tmp_path / "whole"))
+    broken = [run for run in records.load_all(tmp_path / "whole")[0] if run.seed == 1]
+    (tmp_path / "part").mkdir()
+    for run in broken:
+        (tmp_path / "part" / run.run_id).touch()  # no folder can be made there
+    rel = [run.metrics["mAP"] for run in records.load_all(tmp_path / "whole")[0] if run.seed != 1 and not run.changes]
+    there = (*arguments, "--results", str(tmp_path / "part"))
+    file = ("--published", str(own_numbers(tmp_path, rel=sum(value or 0.0 for value in rel) / 2)))
+    said = {how: invoke("reproduce", *there, *file, "--format", how) for how in ("console", "md", "csv", "json")}
+    assert {result.code for result in said.values()} == {1}  # as `run` has it
+    assert "4 of 12 runs failed:" in said["console"].err
+    for result in said.values():
+        assert result.out.count("agrees (2 of 3 seeds)") == 1 + (result is said["console"])  # which sums up
+        assert result.out.count("other protocol: dataset, backbone (2 of 3 seeds)") == 3
+        assert "seed 1: " in result.out
+    left = {row["row"]: row for row in json.loads(said["json"].out)}["purf[selection=rel]"]
+    assert (left["runs"], whole["purf[selection=rel]"]["runs"]) == (2, 3)
 
 
 def test_what_is_not_here_is_named_with_how_to_get_it(invoke: Invoke) -> None:

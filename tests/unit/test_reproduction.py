@@ -167,6 +167,35 @@ def test_an_average_needs_every_dataset(monkeypatch: pytest.MonkeyPatch) -> None
     assert (average.value, average.verdict) == (None, "not averaged: toy twice")
 
 
+def test_a_mean_over_some_seeds_is_no_verdict_over_all() -> None:
+    runs = [RunSpec("tda", "toy", "tiny", seed) for seed in range(3)]
+    some = attempt(record(), record(seed=1), runs=runs)
+    lacking = replace(some, obstacles=[Obstacle("failed", "seed 2: out of memory", 1)])
+    (line,) = lines([lacking], [printed(50.0)])
+    assert (line.said, line.reasons) == ("agrees (2 of 3 seeds)", ["seed 2: out of memory"])
+    assert "measured 50.00 over 2 of 3 seeds" in explanation(replace(line, published=60.0), [])[0]
+    assert lines([some], [])[0].reasons == ["the other seeds are to run"]
+    whole = attempt(*(record(seed=seed) for seed in range(3)), runs=runs, dataset="toy2")
+    *_, average = lines([lacking, whole], [printed(50.0, "avg")])
+    assert (average.said, average.runs) == ("agrees (2 of 3 seeds)", 2)
+    assert lines([whole], [printed(50.0, "toy2")])[0].said == "agrees"
+
+
+def test_what_some_seeds_lack_is_looked_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--dry-run` gave the mean of the seeds that are done as if it were that of all."""
+    (suite,) = suites.load("purf:table1")
+    bench = Bench(home, registry=Registry((TOY,)), progress=Silent())
+    monkeypatch.setattr(bench, "find", lambda spec: None if spec.seed else record("clip"))
+    for dataset, why in (
+        ("toy", "the other seeds are to run"),
+        ("voc2007", "`ttabench data get voc2007` downloads it"),
+    ):
+        asked = Choice(methods=["clip"], datasets=[dataset], backbones=["toyclip"], seeds=[0, 1])
+        (found,) = Reproduction(bench).look(suites.cells(suite, asked))
+        (line,) = lines([found], [])
+        assert (line.seeds, why in " ".join(line.reasons)) == ("1 of 2 seeds", True)
+
+
 def test_an_interval_ends_where_map_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduction, "_half", lambda runs, resamples: 30.0)
     (line,) = lines([attempt(record(value=90.0))], [printed(40.0)])

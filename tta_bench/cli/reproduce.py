@@ -13,7 +13,7 @@ import typer
 
 from tta_bench.cli import published as published_command
 from tta_bench.cli import suite_figures
-from tta_bench.cli.executors import LOCAL, Choice, Jobs
+from tta_bench.cli.executors import LOCAL, Choice, Failures, Jobs
 from tta_bench.cli.explaining import explained
 from tta_bench.cli.options import (
     DataPaths,
@@ -121,10 +121,13 @@ def reproduce(
     machine = None if dry_run else Machine(bench.data_root, device, own_roots, tuple(plugin or ()))
     reproduction = Reproduction(bench, Choice.of(LOCAL, jobs, None, 0, None).executor(bench))
     lines: list[Line] = []
+    failures, runs = Failures([]), 0
     try:
         for suite in wanted:
             cells = suites.cells(suite, asked)
             attempts = list(reproduction.look(cells) if dry_run else reproduction.run(cells))
+            runs += sum(len(cell.runs) for cell in cells)
+            _note(failures, attempts)
             own = _lines(suite, attempts, numbers, reproduction, machine)
             lines += own
             if format_ in ("console", "md"):
@@ -141,6 +144,7 @@ def reproduce(
         _show_facts(lines, format_)
     elif format_ == "console" and len(lines) > 1:
         _sum_up(lines)
+    failures.end(counted(runs, "run"))
 
 
 # --------------------------------------------------------------------------------------------------------- choosing
@@ -277,6 +281,15 @@ def _show_along(suite: Suite, attempts: Sequence[Attempt]) -> None:
             print("\n".join(turnover(run, suite.along)) + "\n")
 
 
+def _note(failures: Failures, attempts: Sequence[Attempt]) -> None:
+    for attempt in attempts:
+        cell = attempt.cell
+        for obstacle in attempt.obstacles:
+            if obstacle.exit_code:
+                where = f"{cell.label} on {cell.dataset} with {cell.backbone}"
+                failures.add(where, obstacle.how, obstacle.exit_code)
+
+
 def _show_facts(lines: Sequence[Line], format_: str) -> None:
     from tta_bench.report.formats import json_text
     from tta_bench.report.reproduction_text import facts, to_csv
@@ -285,5 +298,6 @@ def _show_facts(lines: Sequence[Line], format_: str) -> None:
 
 
 def _sum_up(lines: Sequence[Line]) -> None:
-    counts = Counter(line.verdict.partition(":")[0] for line in lines)
+    kinds = (replace(line, verdict=line.verdict.partition(":")[0]) for line in lines)
+    counts = Counter(line.said for line in kinds)
     print(f"{counted(len(lines), 'number')}: " + ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items()))

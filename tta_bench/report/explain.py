@@ -65,7 +65,8 @@ def explanation(line: Line, changes: Sequence[Change]) -> list[str]:
     near = sorted(changes, key=lambda change: abs(change.value - target))
     single = [change for change in near if len(change.what) == 1]
     where = f"{line.label} on {line.dataset} with {line.backbone}"
-    said = [f"{where}: measured {line.value:.2f}, published {target:.2f} ({line.value - target:+.2f})"]
+    over = f" over {line.seeds}" if line.seeds else ""
+    said = [f"{where}: measured {line.value:.2f}{over}, published {target:.2f} ({line.value - target:+.2f})"]
     said += [f"  {change.value:.2f} ({change.value - target:+.2f})  {change.what[0]}" for change in single[:SHOWN]]
     best = single[0] if single else None
     explained = False

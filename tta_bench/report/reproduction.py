@@ -44,10 +44,16 @@ class Line:
     note: str = ""  # the paper's slip
     reasons: Sequence[str] = ()  # what there is to say about the verdict: why it was not run, what would help
     images: str = ""  # "60 of 600 images"; empty for all
+    seeds: str = ""  # "2 of 3 seeds"; empty for all
 
     @property
     def label(self) -> str:
         return self.suite.rows.get(self.row, self.row)
+
+    @property
+    def said(self) -> str:
+        """The verdict with what it is not over."""
+        return f"{self.verdict} ({self.seeds})" if self.seeds else self.verdict
 
     @property
     def difference(self) -> float | None:
@@ -81,7 +87,7 @@ def _line(attempt: Attempt, known: Mapping[tuple[str, str], PublishedCell], resa
         return _not_run(line, attempt.obstacles)
     values = [value for run in records if (value := run.metrics.get(METRIC)) is not None]
     if not values:
-        return replace(line, verdict="undefined: no image has a label", runs=len(records))
+        return replace(line, verdict="undefined: no image has a label", runs=len(records), seeds=attempt.seeds)
     line = replace(line, value=math.fsum(values) / len(values), half=_half(records, resamples), runs=len(records))
     part = records[0].dataset_size is not None and records[0].n < records[0].dataset_size
     images = f"{records[0].n:,} of {records[0].dataset_size:,} images" if part else ""
@@ -89,7 +95,10 @@ def _line(attempt: Attempt, known: Mapping[tuple[str, str], PublishedCell], resa
     other += ["images"] if part else []
     other += ["weights (untrained)"] if records[0].random_weights else []
     verdict = _verdict(values, line.published, other)
-    return replace(line, verdict=verdict, reasons=list(cell.unlike.values()), images=images)
+    why_not_all = [obstacle.how for obstacle in attempt.obstacles]
+    why_not_all += ["the other seeds are to run"] if attempt.seeds and not why_not_all else []
+    reasons = [*cell.unlike.values(), *why_not_all]
+    return replace(line, verdict=verdict, reasons=reasons, images=images, seeds=attempt.seeds)
 
 
 def _not_run(line: Line, obstacles: Sequence[Obstacle]) -> Line:
@@ -164,7 +173,8 @@ def _averaged(line: Line, own: Sequence[Line]) -> Line:
     others = [part.verdict for part in own if part.verdict.startswith("other protocol")]
     mean = math.fsum(values) / len(values)
     verdict = others[0] if others else _verdict([mean], line.published, [])
-    return replace(line, value=mean, half=half, runs=min(part.runs for part in own), verdict=verdict)
+    fewest = min(own, key=lambda part: (not part.seeds, part.runs))  # one that lacks some speaks for all
+    return replace(line, value=mean, half=half, runs=fewest.runs, verdict=verdict, seeds=fewest.seeds)
 
 
 def speed_lines(

@@ -36,7 +36,7 @@ def facts(lines: Sequence[Line]) -> list[dict[str, object]]:
         value, half = line.value, line.half
         ends = (None, None) if value is None or half is None else (max(value - half, 0.0), min(value + half, 100.0))
         place = (line.suite.name, line.row, f"{line.dataset} {line.metric}")
-        numbers = (value, *ends, line.published, line.difference, line.verdict)
+        numbers = (value, *ends, line.published, line.difference, line.said)
         what = (line.suite.paper, line.backbone, line.prompt, line.dataset, line.metric, line.runs)
         found.append(dict(zip(FIELDS, (*place, *numbers, *what, " ".join(line.reasons), line.note), strict=True)))
     return found
@@ -106,7 +106,7 @@ def _print_group(heading: str, lines: Sequence[Line], notes: Footnotes, console:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", overflow="fold")
     for line, row in zip(lines, rows, strict=True):
-        table.add_row(*map(Text, row[:-1]), Text(row[-1], style=COLORS.get(line.verdict, "")))
+        table.add_row(*map(Text, row[:-1]), Text(row[-1], style=COLORS.get(line.said, "")))
     _print_trimmed(console, table)
 
 
@@ -155,7 +155,7 @@ def _texts(line: Line, notes: Footnotes) -> tuple[str, str, str, str, str]:
     measured = "–" if line.value is None else f"{line.value:.2f}" + ("" if line.half is None else f" ± {line.half:.2f}")
     published = line.instead if line.published is None else f"{line.published:.2f}{notes.mark([line.note])}"
     difference = "–" if line.difference is None else f"{line.difference:+.2f}"
-    return line.label, measured, published, difference, line.verdict + notes.mark(line.reasons)
+    return line.label, measured, published, difference, line.said + notes.mark(line.reasons)
 
 
 def _title(suite: Suite) -> str:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tta_bench import records
-from tta_bench.errors import DataMissing, PluginError, TTABenchError, UnknownName, UsageError, WeightsMissing
+from tta_bench.errors import PluginError, TTABenchError, UnknownName, UsageError
 from tta_bench.records import RunRecord
 from tta_bench.runs.bench import Bench
 from tta_bench.runs.executors.schedule import drive
-from tta_bench.runs.executors.work import Executor, Task, refuse_objects, words
+from tta_bench.runs.executors.work import Executor, Task, is_refusal, refuse_objects, words
 from tta_bench.runs.needs import Needs
 from tta_bench.runs.presets import ProtocolPreset
 from tta_bench.runs.spec import RunOptions, RunSpec
@@ -36,6 +36,7 @@ class Cell:
     already: bool = False  # the record was there before
     failure: str = ""
     exit_code: int = 0  # what the failure alone would have ended with
+    refused: bool = False  # the method does not run on this; nothing is broken
 
 
 def plan(
@@ -116,12 +117,12 @@ def execute(
         try:
             record, already = bench.run(spec, force)
         except TTABenchError as failure:
-            if lenient and isinstance(failure, UsageError) and not isinstance(failure, DataMissing | WeightsMissing):
+            if lenient and is_refusal(failure):
                 bench.reporter.line(f"ttabench: {spec.method_name} left out: {failure}")
                 continue
             if len(cells) == 1:
                 raise
-            yield Cell(spec, failure=words(failure, spec), exit_code=failure.exit_code)
+            yield Cell(spec, failure=words(failure, spec), exit_code=failure.exit_code, refused=is_refusal(failure))
         else:
             yield Cell(spec, record, already)
 
@@ -145,7 +146,7 @@ def _elsewhere(
         elif lenient and answer.refused:
             bench.reporter.line(f"ttabench: {task.spec.method_name} left out: {answer.failure}")
         else:
-            yield Cell(task.spec, failure=answer.failure, exit_code=answer.exit_code)
+            yield Cell(task.spec, failure=answer.failure, exit_code=answer.exit_code, refused=answer.refused)
 
 
 def _check(bench: Bench, cells: Sequence[RunSpec], lenient: bool) -> None:

@@ -13,7 +13,7 @@ from tta_bench.errors import TTABenchError, UnknownName
 from tta_bench.records import RunRecord
 from tta_bench.runs import grid
 from tta_bench.runs.bench import Bench
-from tta_bench.runs.executors.work import Executor, words
+from tta_bench.runs.executors.work import Executor, is_refusal, words
 from tta_bench.runs.spec import RunSpec
 from tta_bench.runs.suites import Attempt, Obstacle, SuiteCell
 
@@ -33,7 +33,7 @@ class Reproduction:
         """What is done and what stands in the way of the rest. Nothing is run, loaded or downloaded."""
         for cell in cells:
             done = self._done(cell)
-            yield Attempt(cell, done, () if done else self.obstacles(cell, load=False))
+            yield Attempt(cell, done, () if _all(done, cell) else self.obstacles(cell, load=False))
 
     def run(self, cells: Sequence[SuiteCell]) -> Iterator[Attempt]:
         if self.executor is not None:
@@ -41,10 +41,10 @@ class Reproduction:
             return
         for cell in cells:
             done = self._done(cell)
-            if len(done) == len(cell.runs) > 0:
+            if _all(done, cell):
                 yield Attempt(cell, done)
             elif obstacles := self.obstacles(cell, load=True):
-                yield Attempt(cell, done, () if done else obstacles)
+                yield Attempt(cell, done, obstacles)
             else:
                 yield self._executed(cell)
 
@@ -58,14 +58,16 @@ class Reproduction:
                 self.bench.check(spec)
                 todo.append(spec)
             except TTABenchError as error:  # must not keep the others from running
-                found[repr(spec)] = Obstacle("failed", words(error, spec))
+                found[repr(spec)] = _failed(error, spec)
         for outcome in grid.execute(self.bench, todo, executor=executor):
-            found[repr(outcome.spec)] = outcome.record or Obstacle("failed", outcome.failure)
+            code = 0 if outcome.refused else outcome.exit_code
+            found[repr(outcome.spec)] = outcome.record or Obstacle("failed", outcome.failure, code)
         for cell in cells:
-            ended = [found.get(repr(spec)) or self.bench.find(spec) for spec in cell.runs]
-            records = [end for end in ended if isinstance(end, RunRecord)]
-            failures = [end for end in ended if isinstance(end, Obstacle)]
-            yield Attempt(cell, records, () if records else self.obstacles(cell, load=True) or failures[:1])
+            ended = [(spec, found.get(repr(spec)) or self.bench.find(spec)) for spec in cell.runs]
+            records = [end for _, end in ended if isinstance(end, RunRecord)]
+            failures = [_of_seed(end, spec, cell) for spec, end in ended if isinstance(end, Obstacle)]
+            missing = () if _all(records, cell) else self.obstacles(cell, load=True)
+            yield Attempt(cell, records, missing or failures)
 
     def _done(self, cell: SuiteCell) -> list[RunRecord]:
         return [record for spec in cell.runs if (record := self.bench.find(spec))]
@@ -76,10 +78,10 @@ class Reproduction:
             try:
                 outcomes = list(grid.execute(self.bench, [spec]))
             except TTABenchError as error:
-                failures.append(Obstacle("failed", words(error, spec)))
+                failures.append(_of_seed(_failed(error, spec), spec, cell))
             else:
                 records += [outcome.record for outcome in outcomes if outcome.record]
-        return Attempt(cell, records, () if records else failures[:1])
+        return Attempt(cell, records, failures)
 
     def obstacles(self, cell: SuiteCell, load: bool) -> list[Obstacle]:
         """All that the cell lacks here. With `load` weights are fetched where they can be."""
@@ -123,6 +125,20 @@ class Reproduction:
             except TTABenchError as error:
                 self._asked[kind, what] = Obstacle(kind, _in_a_line(error))
         return self._asked[kind, what]
+
+
+def _all(records: Sequence[RunRecord], cell: SuiteCell) -> bool:
+    return len(records) == len(cell.runs) > 0
+
+
+def _failed(error: TTABenchError, spec: RunSpec) -> Obstacle:
+    """A method that does not run on this has its line in the table, and nothing is broken."""
+    return Obstacle("failed", words(error, spec), 0 if is_refusal(error) else error.exit_code)
+
+
+def _of_seed(obstacle: Obstacle, spec: RunSpec, cell: SuiteCell) -> Obstacle:
+    """Named, where the cell has several."""
+    return obstacle._replace(how=f"seed {spec.seed}: {obstacle.how}") if len(cell.runs) > 1 else obstacle
 
 
 def _in_a_line(error: Exception) -> str:

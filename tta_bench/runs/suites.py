@@ -88,6 +88,7 @@ class Obstacle(NamedTuple):
 
     kind: str  # weights, data, prompt …
     how: str  # what it is and how to get it
+    exit_code: int = 0  # of a run that failed: what it alone would have ended with
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,13 @@ class Attempt:
 
     cell: SuiteCell
     records: Sequence[RunRecord] = ()  # one per seed that was run
-    obstacles: Sequence[Obstacle] = ()  # why there is none
+    obstacles: Sequence[Obstacle] = ()  # why there is none, or not one for every seed
+
+    @property
+    def seeds(self) -> str:
+        """As in "2 of 3 seeds"; empty for all or none."""
+        some = 0 < len(self.records) < len(self.cell.runs)
+        return f"{len(self.records)} of {len(self.cell.runs)} seeds" if some else ""
 
 
 # ---------------------------------------------------------------------------------------------------------- loading

@@ -130,9 +130,13 @@ def perform(bench: Bench, task: Task) -> Answer:
     try:
         record, already = bench.run(task.spec, task.force)
     except TTABenchError as failure:
-        refused = isinstance(failure, UsageError) and not isinstance(failure, DataMissing | WeightsMissing)
-        return Answer(failure=words(failure, task.spec), exit_code=failure.exit_code, refused=refused)
+        return Answer(failure=words(failure, task.spec), exit_code=failure.exit_code, refused=is_refusal(failure))
     return Answer(record.folder, already)
+
+
+def is_refusal(failure: TTABenchError) -> bool:
+    """Whether the method does not run on this, and nothing is broken."""
+    return isinstance(failure, UsageError) and not isinstance(failure, DataMissing | WeightsMissing)
 
 
 def words(failure: TTABenchError, spec: RunSpec) -> str:
