@@ -32,7 +32,7 @@ from torch import Tensor
 from tta_bench.copies import Copies, keeps_state
 from tta_bench.downloads import DataStatus as DataStatus  # public here: what a dataset class may be besides
 from tta_bench.downloads import Downloadable as Downloadable
-from tta_bench.errors import UsageError
+from tta_bench.errors import PluginError, UsageError
 from tta_bench.system.fields import types_of
 
 if TYPE_CHECKING:
@@ -131,7 +131,17 @@ class DatasetExtras:
 
     @classmethod
     def of(cls, dataset: object) -> Self:
-        return _extras(cls, dataset)
+        """Raises `PluginError` for a size that is no number."""
+        found = _extras(cls, dataset)
+        if not isinstance(found.full_size, int | None):
+            raise PluginError(
+                f"dataset '{getattr(dataset, 'name', '')}': full_size is no whole number: {found.full_size!r}"
+            )
+        if isinstance(found.warnings, str):  # its letters would be as many lines
+            found = dataclasses.replace(found, warnings=(found.warnings,))
+        if found.domains is not None:  # an array has no truth value
+            found = dataclasses.replace(found, domains=tuple(map(str, found.domains)))
+        return found
 
 
 # ------------------------------------------------------------------------------------------------------ backbones

@@ -123,6 +123,25 @@ def test_labels_without_a_zero_are_said(toy_bench: Bench) -> None:
     assert not any("absent" in note for note in toy_bench.run(RunSpec("clip", "toy", "toyclip")).record.notes)
 
 
+class Extras(Toy):
+    """With members of other types than the interface says."""
+
+    warnings: Any = "three photos are missing"
+    domains: Any = np.array(["day", "night"] * 12)
+
+
+def test_members_that_a_dataset_has_besides_may_be_of_other_types(toy_bench: Bench) -> None:
+    record = toy_bench.run(RunSpec("clip", opened(Extras), "toyclip", order="domains")).record
+    assert list(record.notes).count("three photos are missing") == 1
+    assert not any(len(note) == 1 for note in record.notes)
+
+
+def test_a_size_that_is_no_number_is_named(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Toy, "full_size", "24", raising=False)
+    with pytest.raises(PluginError, match="dataset 'toy': full_size is no whole number: '24'"):
+        toy_bench.run(RunSpec("clip", opened(Toy), "toyclip"))
+
+
 class Careless(ToyCLIP):
     def __init__(self, change: Any) -> None:
         super().__init__()
