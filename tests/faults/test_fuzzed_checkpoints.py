@@ -15,6 +15,7 @@ from tta_bench.backbones._weight_files import read_weights
 from tta_bench.interfaces import Method, Observation, Task
 from tta_bench.runs.replay import Adaptation, Checkpoints
 from tta_bench.runs.state import Started
+from tta_bench.system.progress import Silent
 from tta_bench.system.seal import opened, sealed
 
 CLASSES = ["dog", "cat"]
@@ -45,7 +46,7 @@ def a_checkpoint(file: Path) -> bytes:
     progress = Adaptation(started=Started(method))
     for i in range(3):
         progress.record(method.step(Observation(i, torch.ones(2), {})), {"seen": float(i)}, 5)
-    Checkpoints(file, 0.0, "this code", proven=False).after_step(progress, method, task)
+    Checkpoints(file, 0.0, "this code", proven=False).after_step(progress, method, task, Silent())
     return file.read_bytes()
 
 

@@ -46,7 +46,6 @@ def document(content: Any) -> bytes:
 
 
 def use_config(folder: Path) -> None:
-    config._read.cache_clear()
     found = config.load()
     for path in filter(None, (found.home, found.data_root, *found.data.values())):
         (path / "store").exists()
@@ -78,7 +77,6 @@ def test_an_edited_config_is_refused_or_used(
     def check(content: Any) -> None:
         if isinstance(content, dict):
             (tmp_path / "ttabench.toml").write_bytes(document(content))
-            config._read.cache_clear()
             shown = invoke("show", "clip")
             assert shown.code in (1, 2)
             assert "unexpected" not in shown.err
