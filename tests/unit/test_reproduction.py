@@ -15,11 +15,12 @@ from tests.conftest import TOY, Invoke
 from tests.dataset_fixtures import make_voc
 from tests.record_fixtures import record
 from tta_bench import metrics, records
+from tta_bench.cli.explaining import explained
 from tta_bench.errors import BadData, UnknownName, UsageError
 from tta_bench.plugins import Registry
 from tta_bench.records import Identity, RunRecord
 from tta_bench.report import reproduction
-from tta_bench.report.explain import Change, OtherLabels, explanation, rescored
+from tta_bench.report.explain import Change, OtherLabels, explanation, of_one_seed, rescored
 from tta_bench.report.reproduction import Line, lines, speed_lines
 from tta_bench.report.reproduction_text import facts, to_csv, to_markdown
 from tta_bench.report.turnover import turnover
@@ -344,6 +345,30 @@ def test_rescoring_names_the_decision_that_made_the_difference(tmp_path: Path) -
     line = Line(SUITE, "tiny", "photo", "toy", "tda", "differs", value=40.0, published=99.8)
     said = explanation(line, rescored(run, {}))
     assert said[-1] == "  nearest: centred scores, which agrees"
+
+
+def test_a_change_is_of_the_seeds_that_the_number_is_of(tmp_path: Path) -> None:
+    """Held against the mean of all, a rule that changes nothing came nearer where the first seed lay so."""
+    labels = np.eye(3, dtype=np.int8)[np.random.default_rng(0).integers(0, 3, 30)]
+    runs = []
+    for seed in range(3):
+        scores = (labels + np.random.default_rng(seed).normal(size=(30, 3))).astype(np.float32)
+        run = stored(tmp_path / str(seed), scores, labels)
+        value = metrics.mean_average_precision(metrics.average_precision(scores, labels))
+        runs.append(replace(run, seed=seed, metrics={"mAP": value}))
+    measured = float(np.mean([run.metrics["mAP"] for run in runs]))
+    assert runs[0].metrics["mAP"] != pytest.approx(measured)
+    cell = SuiteCell(SUITE, "tda", "tiny", "photo", "toy", [RunSpec("tda", "toy", "tiny", seed) for seed in range(3)])
+    line = Line(SUITE, "tiny", "photo", "toy", "tda", "differs", value=measured, published=100.0)
+    said = list(explained(Bench(tmp_path), [line], [Attempt(cell, runs)], deep=False))
+    assert f"  {measured:.2f} ({measured - 100:+.2f})  classes without positives count 0" in said
+
+
+def test_what_was_run_for_one_seed_is_held_against_that_seed() -> None:
+    runs = [record(value=value, seed=seed) for seed, value in ((1, 44.0), (2, 48.0))]
+    moved = of_one_seed("prompt ensemble", 45.0, runs)
+    assert moved == Change(("prompt ensemble (of seed 1, from 44.00 to 45.00)",), 47.0)
+    assert of_one_seed("prompt ensemble", 45.0, runs[:1]) == Change(("prompt ensemble",), 45.0)
 
 
 def test_label_variants_are_those_of_the_same_images(home: Path, tmp_path: Path) -> None:

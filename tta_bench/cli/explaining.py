@@ -30,18 +30,21 @@ def explained(bench: Bench, lines: Sequence[Line], attempts: Sequence[Attempt], 
 
 
 def _changes(bench: Bench, attempt: Attempt, deep: bool) -> list[Change]:
-    """Of the first seed: the same scores counted otherwise, and if `deep` runs with one thing changed."""
-    from tta_bench.report.explain import Change, OtherLabels, rescored
+    """Of all seeds the same scores counted otherwise, and if `deep` runs of the first with one thing changed."""
+    from tta_bench.report.explain import OtherLabels, of_one_seed, over_seeds, rescored
     from tta_bench.runs.explaining import other_labels, single_changes
 
-    run, spec = attempt.records[0], attempt.cell.runs[0]
-    variants = {name: OtherLabels(rows, labels) for name, rows, labels in other_labels(bench, run)}
-    found = rescored(run, variants)
+    runs = attempt.records
+    spec = next(spec for spec in attempt.cell.runs if spec.seed == runs[0].seed)  # an earlier one may have failed
+    # All seeds saw the same images: with a limit there is one.
+    variants = {name: OtherLabels(rows, labels) for name, rows, labels in other_labels(bench, runs[0])}
+    found = over_seeds([rescored(run, variants) for run in runs])
     for what, changed in single_changes(bench, spec) if deep else ():
         try:
             value = bench.run(changed).record.metrics["mAP"]
         except TTABenchError as error:
             complain(f"{what} can't be tried: {error}")
             continue
-        found += [Change((what,), value)] if value is not None else []
+        change = None if value is None else of_one_seed(what, value, runs)
+        found += [] if change is None else [change]
     return found
