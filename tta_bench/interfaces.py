@@ -133,6 +133,8 @@ class DatasetExtras:
     def of(cls, dataset: object) -> Self:
         """Raises `PluginError` for a size that is no number."""
         found = _extras(cls, dataset)
+        if isinstance(dataset, type):  # of which some members are properties
+            return found
         if not isinstance(found.full_size, int | None):
             raise PluginError(
                 f"dataset '{getattr(dataset, 'name', '')}': full_size is no whole number: {found.full_size!r}"
