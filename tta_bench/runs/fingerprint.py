@@ -29,7 +29,8 @@ from torch import Tensor
 
 from tta_bench.features import global_rngs
 from tta_bench.interfaces import Method, TextEncoder
-from tta_bench.system import loading
+from tta_bench.system import distributions, loading
+from tta_bench.system.compiled import is_compiled
 from tta_bench.system.data import PLAIN, array_in_words
 from tta_bench.system.described import WRITTEN_BY_PYTHON, Above, Description
 from tta_bench.system.files import digest
@@ -56,7 +57,9 @@ def fingerprint(method: Method, modules: list[str]) -> dict[str, str]:
             seen[place] = kind + digest([seen.get(place), look.of(value)])  # a class and its base may have one name
         except Exception:  # a plugin's objects may raise anything, or be nested too deeply
             seen[place] = digest(os.urandom(16))
-    return seen | {MEMORY: digest(look.memory.shared())}
+    # What an extension keeps can't be seen.
+    remembering = {f"the extension {name}": like_nothing_else() for name in _own_extensions(look.own)}
+    return seen | remembering | {MEMORY: digest(look.memory.shared())}
 
 
 def nameless_files() -> set[tuple[int, int]]:
@@ -79,6 +82,14 @@ def own_modules() -> list[str]:
     """The modules of the plugin that this process is for: its own, its helpers, its distribution's."""
     with_file = [name for name, module in sys.modules.copy().items() if getattr(module, "__file__", None)]
     return sorted(name for name in with_file if _is_plugins(name) and not _is_runners(name))
+
+
+def _own_extensions(packages: Collection[str]) -> list[str]:
+    """An author's own, that were imported; what comes with a package that offers plugins is the author's, too."""
+    own = {name for package in packages for name in distributions.beside(package)}
+    modules = [(name, getattr(module, "__file__", None)) for name, module in sys.modules.copy().items()]
+    found = [name for name, file in modules if is_compiled(file)]
+    return sorted(name for name in found if _is_plugins(name) or package_of(name) in own)
 
 
 def _places(method: Method, modules: list[str]) -> Iterator[tuple[str, Any]]:
