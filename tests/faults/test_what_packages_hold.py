@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import TOY, Invoke
 from tests.e2e.test_grid import METHOD
+from tests.faults.compiled_code import build, needs_a_compiler
 from tests.faults.test_fence import TOYS, guest
 from tests.faults.test_installed_plugins import forget, put
+from tests.faults.test_resumed_plugins import finished
+from tests.faults.toy_runs import lines
+from tta_bench import records
 from tta_bench.errors import PluginError
 from tta_bench.plugins import Registry
 from tta_bench.runs import watched
+from tta_bench.runs.bench import Bench
+from tta_bench.runs.fence import Fence
+from tta_bench.runs.spec import RunSpec
 from tta_bench.runs.watched import FILES, Seen
 from tta_bench.system import distributions, loading
+from tta_bench.system.progress import Silent
 
 SOUND = METHOD.replace("SCORES", "self.task.text @ x.image")
 
@@ -151,3 +161,108 @@ def test_a_helper_that_is_another_file_than_the_one_beside_the_plugin_is_said(in
     result = invoke("run", "-m", "guest", "--plugin", str(guest(tmp_path, on_step=step)), *TOYS, "--limit", "3")
     assert result.code == 0, result.err
     assert "it imported helper_of_two in a way that can't be foreseen" in " ".join(result.err.split())
+
+
+# ------------------------------------------------------------------------------------------- what a library rests on
+
+LIBRARIES_OF_ITS_OWN = {
+    "declares it for an extra that was asked for": ("import behind", "behind ; extra == 'fast'", "lab[fast]"),
+    "does not declare it": ("import behind", "", "lab"),
+    "finds it by an entry point": (
+        "import importlib.metadata as m\nbehind = next(iter(m.entry_points(group='of_lab'))).load()",
+        "",
+        "lab",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", LIBRARIES_OF_ITS_OWN)
+def test_what_a_library_has_loaded_counts(how: str, site: Path, home: Path) -> None:
+    code, its, asked = LIBRARIES_OF_ITS_OWN[how]
+    using = METHOD.replace("SCORES", "lab.behind.SIGN * (self.task.text @ x.image)").replace(
+        "from dataclasses", "import lab\nfrom dataclasses"
+    )
+    for sign in ("1.0", "-1.0"):
+        put(site, "behind", {"behind/__init__.py": f"SIGN = {sign}\n"}, version=sign.strip("-"))
+        (next(site.glob("behind-*.dist-info")) / "entry_points.txt").write_text("[of_lab]\na = behind\n")
+        put(site, "lab", {"lab/__init__.py": f"{code}\n"}, requires=its)
+        put(site, "user_of_lab", {"user_of_lab/__init__.py": using}, requires=asked, offers="user_of_lab")
+        shutil.rmtree(site / "behind" / "__pycache__", ignore_errors=True)
+        assert "it reached for" not in run_installed(site, home)
+    first, second = (run for run in records.load_all(home / "runs")[0] if run.method == "mine")
+    assert first.config != second.config
+    assert not np.array_equal(first.scores(), second.scores())
+
+
+def test_what_a_library_loads_only_later_is_named(site: Path, home: Path) -> None:
+    put(site, "behind", {"behind/__init__.py": "SIGN = 1.0\n"})
+    put(site, "lab", {"lab/__init__.py": "def sign():\n    import behind\n    return behind.SIGN\n"})
+    using = METHOD.replace("SCORES", "lab.sign() * (self.task.text @ x.image)").replace(
+        "from dataclasses", "import lab\nfrom dataclasses"
+    )
+    put(site, "later", {"later/__init__.py": using}, requires="lab", offers="later")
+    assert "it reached for the installed package behind, which its identity does not know" in run_installed(site, home)
+
+
+def test_what_only_a_library_of_everybodys_loads_is_its_own_matter(site: Path, home: Path) -> None:
+    """As pandas does what makes it faster, where that is there."""
+    put(site, "behind", {"behind/__init__.py": ""})
+    step = "optional.import_optional_dependency('behind') and self.task.text @ x.image"
+    code = METHOD.replace("SCORES", step).replace(
+        "from dataclasses", "from pandas.compat import _optional as optional\nfrom dataclasses"
+    )
+    put(site, "later", {"later/__init__.py": code}, offers="later")
+    assert "it reached for" not in run_installed(site, home)
+
+
+# --------------------------------------------------------------------------------- code that no distribution has listed
+
+
+@pytest.mark.parametrize("how", ["dropped into a library", "of a distribution that lists nothing"])
+def test_code_that_nobody_lists_counts_by_its_bytes(how: str, site: Path) -> None:
+    put(site, "lab", {"lab/__init__.py": ""})
+    record = next(site.glob("lab-*.dist-info")) / "RECORD"
+    if how.startswith("of a"):
+        record.unlink()  # as Debian leaves it
+        (record.parent / "top_level.txt").write_text("lab\n")
+    found: list[str] = []
+    for gain in ("1", "1", "2"):
+        (site / "lab" / "mine.py").write_text(f"gain = {gain}")
+        (site / "lab" / "cache.json").write_text(str(len(found)))
+        forget()
+        found.append(distributions.content("lab"))
+    forget()
+    assert found[0] == found[1] != found[2]
+
+
+# --------------------------------------------------------------------------------------- extensions that keep something
+
+COUNTING = "({ static double n; n += 1; n; })"
+DYING = """
+        flag = pathlib.Path(__file__).with_name("killed")
+        if x.index == 9 and not flag.exists():
+            flag.touch()
+            os._exit(1)
+        kept = counting_in_c.gain()
+        return self.task.text @ x.image + (kept * torch.arange(4) if x.index >= 20 else 0)
+"""
+
+
+@needs_a_compiler
+def test_an_extension_may_remember_so_that_its_run_starts_afresh(home: Path, tmp_path: Path) -> None:
+    build(tmp_path, "counting_in_c", COUNTING)
+    plugin = tmp_path / "mine.py"
+    first = (
+        "import os, pathlib, sys, torch\nsys.path.insert(0, str(pathlib.Path(__file__).parent))\nimport counting_in_c\n"
+    )
+    plugin.write_text(first + METHOD.replace("        return SCORES\n", DYING))
+    fence = Fence()
+    registry = Registry([plugin, TOY], ask=fence.offers)
+    bench = Bench(home, registry=registry, fence=fence, progress=Silent(), checkpoint_seconds=0.0)
+    with pytest.raises(PluginError, match="its process has died"):
+        bench.run(RunSpec("mine", "toy", "toyclip"))
+    resumed, scores = finished(bench, RunSpec("mine", "toy", "toyclip"))
+    said = [line for line in lines(bench) if line.startswith("checkpoint unusable")]
+    assert "the extension counting_in_c" in said[0]
+    assert np.array_equal(scores, finished(bench, RunSpec("mine", "toy", "toyclip"))[1])
+    assert "resumed_at" not in resumed.provenance

@@ -117,6 +117,7 @@ def _host(channel: Channel) -> None:
     except BaseException as error:
         channel.send(**_fault(error))
         return
+    watch.note_loaded()
     mine = [(p.kind, p.name) for kind in KINDS for p in registry.plugins(kind) if p.origin in request["files"]]
     alone = request["alone"]
     loaded = {"offers": mine, "contents": loading.contents(), "code": known.code_digest()}
@@ -216,6 +217,8 @@ class Session:
         built = hyperparameters.build(cls, settings, preset)
         method = self._method = built.method
         origin = self._registry.origin("methods", name)
+        if self._watch.came_along:
+            origin = origin.with_more(self._watch.came_along)
         return {
             "name": method.name,
             "version": method.version,

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from tta_bench.runs.watched import Reached, Watch
-from tta_bench.system import loading
+from tta_bench.runs.watched import PACKAGE, Reached, Watch
+from tta_bench.system import distributions, loading
 from tta_bench.system.files import digest, file_digest
 
 
@@ -51,7 +51,15 @@ def contents(reached: Reached) -> dict[str, str]:
 
 
 def present(names: Collection[str]) -> dict[str, str]:
-    return {name: repr(os.environ.get(name[1:])) if name.startswith("$") else _digest(Path(name)) for name in names}
+    return {name: _content(name) for name in names}
+
+
+def _content(name: str) -> str:
+    if name.startswith("$"):
+        return repr(os.environ.get(name[1:]))
+    if name.startswith(PACKAGE):
+        return distributions.content(name.removeprefix(PACKAGE))
+    return _digest(Path(name))
 
 
 def refusal(names: Collection[str]) -> str:

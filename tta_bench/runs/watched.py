@@ -36,11 +36,12 @@ PYTHONS_MEMORY = "/dev/shm/pym-"  # of multiprocessing
 PYTHONS_OWN = "/pymp-"  # folders of multiprocessing, for a few moments
 SPAWNING = frozenset(("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver"))
 IMPORTING = "<frozen importlib._bootstrap"
-KINDS = ("files", "others", "variables", "datasets", "packages")
+KINDS = ("files", "others", "variables", "datasets", "packages", "loaded")
 METADATA = (".egg-info", ".dist-info")  # of what is installed: entry points are looked up there
 # Libraries look there for processors, time zones, locales. Elsewhere below /usr a project may lie.
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share")
 SHARED_MEMORY = "/dev/shm"
+PACKAGE = "the installed package "
 LABELS = "tta_bench.datasets."  # modules that know them
 
 
@@ -124,9 +125,13 @@ class Seen:
         self._listen()
         files = [file for file in map(Path, self._found["files"]) if not _known(file, known)]
         unknown = [file for file in files if not _is_counted(file)]
-        packages = [f"the installed package {name}" for name in self._found["packages"] if distributions.content(name)]
+        packages, loaded = (
+            [f"{PACKAGE}{name}" for name in self._found[kind] if distributions.content(name)]
+            for kind in ("packages", "loaded")
+        )
         others = [*self._found["others"], *packages]
         shown, unseen = ([*map(str, those), *others] for those in (files, unknown))
+        unseen += [name for name in loaded if name not in packages]  # by a library, and not by the plugin
         return Reached(shown, unseen, list(self._found["variables"]), list(self._found["datasets"]))
 
 
@@ -136,6 +141,9 @@ class Watch(Seen):
     def __init__(self) -> None:
         super().__init__()
         self._looking: set[int] = set()  # threads
+        self._before = frozenset(sys.modules)
+        self._of_everybodys: set[str] = set()  # packages that only libraries of everybody's have asked for
+        self.came_along: dict[str, str] = {}  # packages that the plugin's code has loaded -> content
         sys.addaudithook(self._hook)
         watch_environment(lambda name, asker: self.note_variable(name) if is_own(asker) else None)
         self._watch_imports()
@@ -146,6 +154,8 @@ class Watch(Seen):
             return
         self._looking.add(thread)  # what is looked up here is nobody's
         try:
+            if event == "import":
+                self._note_who_imports(package_of(arguments[0]), sys._getframe(1))
             self.note(event, arguments, sys._getframe(1))
         finally:
             self._looking.discard(thread)
@@ -158,9 +168,37 @@ class Watch(Seen):
         def noting(name: str, package: str | None = None) -> ModuleType:
             if is_own(sys._getframe(1)):
                 self._note("packages", package_of(package if package and name.startswith(".") else name))
+            self._note_who_imports(package_of(name), sys._getframe(1))
             return importing(name, package)
 
         importlib.import_module = noting
+
+    def _note_who_imports(self, package: str, asker: FrameType) -> None:
+        """What a library of everybody's uses if it is there is its own matter; Python and the runner import for
+        others."""
+        importer = package_of(asker.f_globals.get("__name__"))
+        for_others = importer in sys.stdlib_module_names or importer == "tta_bench"
+        if for_others or package in distributions.EVERYBODYS or package in sys.modules:
+            return
+        if importer in self._of_everybodys or distributions.is_common(importer):
+            self._of_everybodys.add(package)
+
+    def note_loaded(self) -> None:
+        """What libraries have imported so far though they don't declare it counts from now on."""
+        self.came_along = {name: found for name in self._uncounted() if (found := distributions.content(name))}
+
+    def _uncounted(self) -> list[str]:
+        """Packages of what was imported here since this was last asked, and that no identity knows."""
+        new = [getattr(sys.modules.get(name), "__file__", None) for name in [*sys.modules] if name not in self._before]
+        self._before = frozenset(sys.modules)
+        files = [Path(file).resolve() for file in new if isinstance(file, str)]
+        common = {*distributions.EVERYBODYS, *self._of_everybodys}
+        packages = [(_package_among_libraries(file), file) for file in files]
+        return sorted({name for name, file in packages if name and name not in common and not _is_counted(file)})
+
+    def _listen(self) -> None:
+        super()._listen()
+        self._found["loaded"] |= dict.fromkeys(self._uncounted())
 
     def reached(self, allowed: Collection[str]) -> Reached:
         """So far; files that are allowed left out."""

@@ -16,6 +16,7 @@ from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, PackagePath
 from pathlib import Path
 
+from tta_bench.system.compiled import is_compiled
 from tta_bench.system.files import digest, file_digest
 
 OURS = "ttabench"
@@ -34,9 +35,12 @@ def content(package: str) -> str:
     if package in EVERYBODYS:
         return ""
     if package not in _bringing():
-        return _dropped(package)
-    names = closure(_bringing().get(package, ())) - needed()
+        dropped = _dropped(package)
+        return digest(dropped) if dropped else ""
+    names = closure(_bringing()[package]) - needed()
     parts = {name: _content(_installed()[name]) for name in sorted(names)}
+    if names and (dropped := _dropped(package)):
+        parts["dropped"] = dropped
     return digest(parts) if any(parts.values()) else ""
 
 
@@ -91,16 +95,27 @@ def beside(package: str) -> frozenset[str]:
 
 
 def closure(names: Iterable[str]) -> frozenset[str]:
-    """With all that these distributions require, and that is installed; what only an extra wants is left out."""
-    found: set[str] = set()
-    todo = list(names)
+    """With all that these distributions require, and that is installed; what an extra wants if that was asked for."""
+    found: set[tuple[str, str]] = set()  # names, and each with every extra
+    todo = [(name, "") for name in names]
     while todo:
-        name = todo.pop()
-        if name not in found and name in _installed():
-            found.add(name)
-            wanted = [line for line in _installed()[name].requires or () if "extra ==" not in line]
-            todo += [_plain(line) for line in wanted]
-    return frozenset(found)
+        name, extra = todo.pop()
+        if (name, extra) not in found and name in _installed():
+            found.add((name, extra))
+            lines = [line for line in _installed()[name].requires or () if extra in (_extras_of(line) or [""])]
+            todo += [(_plain(line), asked) for line in lines for asked in ("", *_asked_for(line))]
+    return frozenset(name for name, _ in found)
+
+
+def _extras_of(requirement: str) -> list[str]:
+    """Those that it is for."""
+    return [_plain(name) for name in re.findall(r"""extra\s*==\s*['"]([^'"]+)""", requirement)]
+
+
+def _asked_for(requirement: str) -> list[str]:
+    """The extras of `name[these, and_these]`."""
+    found = re.match(r"[\w.-]+\s*\[([^]]*)", requirement)
+    return [_plain(name.strip()) for name in found[1].split(",")] if found else []
 
 
 def _plain(requirement: str) -> str:
@@ -130,17 +145,25 @@ def _bringing() -> dict[str, list[str]]:
     return {package: sorted(set(map(_plain, names)) & _installed().keys()) for package, names in found.items()}
 
 
-def _dropped(package: str) -> str:
-    """Of what lies among the libraries though no distribution has brought it: the digests of its files."""
+def _dropped(package: str) -> list[list[str]]:
+    """Of what lies among the libraries though no distribution lists it: its digests, of a package that one has brought
+    those of its code. What else lies there may be a cache."""
     spec = PathFinder.find_spec(package)
     places = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]
+    brought = _bringing().get(package, ())
+    listed = frozenset[Path]().union(*map(_listed, brought))
     parts = []
-    for place in map(Path, places):
-        found = [] if LIBRARIES.isdisjoint(place.parts) else place.rglob("*") if place.is_dir() else [place]
+    for place in (Path(place).resolve() for place in places if not LIBRARIES.isdisjoint(Path(place).parts)):
+        found = place.rglob("*") if place.is_dir() else [place]
         files = sorted(file for file in found if file.is_file() and "__pycache__" not in file.parts)
+        files = [file for file in files if file not in listed and (not brought or _is_code(file))]
         parts += [[str(file.relative_to(place.parent)), file_digest(file)] for file in files]
-        _counted.update(file.resolve() for file in files)
-    return digest(parts) if parts else ""
+        _counted.update(files)
+    return parts
+
+
+def _is_code(file: Path) -> bool:
+    return file.suffix == ".py" or is_compiled(file)
 
 
 def _content(distribution: Distribution) -> list[list[str]]:
