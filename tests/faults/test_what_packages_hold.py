@@ -266,3 +266,29 @@ def test_an_extension_may_remember_so_that_its_run_starts_afresh(home: Path, tmp
     assert "the extension counting_in_c" in said[0]
     assert np.array_equal(scores, finished(bench, RunSpec("mine", "toy", "toyclip"))[1])
     assert "resumed_at" not in resumed.provenance
+
+
+def test_a_large_library_that_was_edited_in_place_counts_and_the_same_again_does_not(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributions, "LARGE", 0)
+
+    def seen() -> str:
+        forget()
+        return distributions.content("lab")
+
+    file = site / "lab" / "__init__.py"
+    put(site, "lab", {"lab/__init__.py": "K=1.0\n"})
+    before = seen()
+    put(site, "lab", {"lab/__init__.py": "K=1.0\n"})
+    os.utime(file, (later := file.stat().st_mtime + 60, later))  # as a copy of the environment
+    assert seen() == before
+    file.write_text("K=3.0\n")
+    os.utime(file, (later, later))
+    assert seen() != before
+    file.write_text("K=13.0\n")
+    os.utime(file, (0, 0))
+    assert seen() != before
+    file.unlink()
+    assert seen() != before
+    forget()

@@ -7,6 +7,7 @@ included, and by what it requires in turn.
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import re
 import sys
@@ -167,12 +168,23 @@ def _is_code(file: Path) -> bool:
 
 
 def _content(distribution: Distribution) -> list[list[str]]:
-    """Its files with their digests: as they are, or if it is large and offers no plugin as they were installed."""
+    """Its files with their digests: as they are, or if it is large and offers no plugin as they were installed, but
+    for those that look as if they had changed since."""
     files = [file for file in distribution.files or () if _counts(file)]
     _counted.update(Path(str(file.locate())).resolve() for file in files)
     by_bytes = any(entry.group == OURS for entry in distribution.entry_points)
     by_bytes = by_bytes or sum(file.size or 0 for file in files) < LARGE
-    return sorted([str(file), _digest(file, by_bytes)] for file in files)
+    installed = 0.0 if by_bytes else _installed_at(distribution)
+    return sorted([str(file), _digest(file, installed)] for file in files)
+
+
+def _installed_at(distribution: Distribution) -> float:
+    """When its list of files was written, which is done last."""
+    folder = next((file.parts[0] for file in distribution.files or () if file.parts[0].endswith(ABOUT)), "")
+    try:
+        return Path(str(distribution.locate_file(f"{folder}/RECORD"))).stat().st_mtime
+    except OSError:  # it has another list
+        return 0.0
 
 
 def _counts(file: PackagePath) -> bool:
@@ -181,10 +193,16 @@ def _counts(file: PackagePath) -> bool:
     return not written and not file.parts[0].startswith("__editable__") and file.suffix != ".pth"
 
 
-def _digest(file: PackagePath, by_bytes: bool) -> str:
-    if file.hash is not None and not by_bytes:
-        return file.hash.value
+def _digest(file: PackagePath, installed: float) -> str:
+    """Of its bytes, which may be the recorded ones; of what was not touched since then the recorded one."""
+    recorded = "" if file.hash is None or file.hash.mode != "sha256" else file.hash.value
+    place = Path(str(file.locate()))
     try:
-        return file_digest(file.locate())  # type: ignore[arg-type]  # a path, if it is a file
+        seen = place.stat()
+        if recorded and installed and seen.st_size == file.size and seen.st_mtime <= installed:
+            return recorded
+        found = file_digest(place)
     except OSError:
         return "gone"
+    as_recorded = base64.urlsafe_b64encode(bytes.fromhex(found)).rstrip(b"=").decode()
+    return recorded if installed and as_recorded == recorded else found
