@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -21,11 +23,14 @@ def png(
 ) -> bytes:
     """Of 8 bits, with checksums that hold."""
     header = struct.pack(">IIBBBBB", *size, 8, colour_type, 0, 0, way)
-    chunks = [(b"IHDR", header), *more, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
-    framed = (
+    return framed((b"IHDR", header), *more, (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+
+
+def framed(*chunks: tuple[bytes, bytes]) -> bytes:
+    content = (
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(content)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -48,6 +53,32 @@ def test_a_png_that_has_lost_its_palette_is_refused() -> None:
     assert "lost its palette" in refusal(png(3, rows))
     assert "palette does not have" in refusal(png(3, rows, (b"PLTE", b"\xff\x80\x40")))
     assert decode(png(3, rows, (b"PLTE", b"\xff\x80\x40" * 2))).getpixel((1, 1)) == (255, 128, 64)
+
+
+def test_what_a_png_holds_beyond_its_rows_is_not_unpacked() -> None:
+    """A file of 2 MB took 4 GB."""
+    content = png(2, (b"\0" + bytes(range(12))) * 4 + bytes(100_000_000))
+    tracemalloc.start()
+    try:
+        assert decode(content).size == (4, 4)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [97, 4096])
+def test_a_png_may_be_in_many_chunks(size: int) -> None:
+    rng = np.random.default_rng(0)
+    rows = b"".join(b"\0" + rng.integers(0, 256, 900, np.uint8).tobytes() for _ in range(300))
+    whole = zlib.compress(rows)
+    for content, sound in ((whole, True), (zlib.compress(rows[:-901]), False)):
+        parts = [(b"IDAT", content[at : at + size]) for at in range(0, len(content), size)]
+        header = (b"IHDR", struct.pack(">IIBBBBB", 300, 300, 8, 2, 0, 0, 0))
+        made = framed(header, *parts, (b"IEND", b""))
+        if sound:
+            assert decode(made).size == (300, 300)
+        else:
+            assert re.search("end before its last row|is truncated", refusal(made))
 
 
 def planar_tiff(bits: int) -> bytes:
@@ -144,3 +175,24 @@ def test_gray_of_16_bits_that_holds_8_is_refused(kind: str) -> None:
             assert np.asarray(decode(buffer.getvalue())).max() == values.max() >> 8
         else:
             assert "of which none is above 255" in refusal(buffer.getvalue())
+
+
+@pytest.mark.parametrize(("colour_type", "samples"), [(2, 3), (6, 4), (4, 2)])
+def test_colours_of_16_bits_that_hold_8_are_refused(colour_type: int, samples: int) -> None:
+    """As cv2.imwrite writes what somebody has made 16 bits of."""
+    for highest, sound in ((255, False), (65_535, True)):
+        levels = np.full((4, 4, samples), highest, ">u2")
+        if samples % 2 == 0:
+            levels[..., -1] = 65_535  # seen through nowhere
+        rows = b"".join(b"\0" + row.tobytes() for row in levels)
+        header = (b"IHDR", struct.pack(">IIBBBBB", 4, 4, 16, colour_type, 0, 0, 0))
+        content = framed(header, (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+        if sound:
+            assert decode(content).getpixel((0, 0)) == (255, 255, 255)
+        else:
+            assert "of which none is above 255" in refusal(content)
+
+
+def test_a_ppm_of_16_bits_that_holds_8_is_refused() -> None:
+    assert "of which none is above 255" in refusal(b"P6\n4 4\n65535\n" + np.arange(48, dtype=">u2").tobytes())
+    decode(b"P6\n4 4\n65535\n" + np.arange(0, 48_000, 1000, dtype=">u2").tobytes())

@@ -6,6 +6,7 @@ large flat pictures hold zeros as well, thousands of them at the end.
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 import zlib
@@ -76,11 +77,11 @@ def _has_all_rows(header: bytes, data: Iterable[bytes]) -> bool:
         columns, rows = len(range(left, width, across)), len(range(top, height, down))
         wanted += rows * (1 + (columns * bits * SAMPLES[colour_type] + 7) // 8) * bool(columns)
     stream = zlib.decompressobj()
-    for part in data:
-        while part and wanted > 0 and not stream.eof:
-            wanted -= len(stream.decompress(part, AT_ONCE))
+    for part in itertools.chain(data, [b""]):
+        while wanted > 0 and (pixels := stream.decompress(part, AT_ONCE)):  # never all of them at once
+            wanted -= len(pixels)
             part = stream.unconsumed_tail
-    return wanted <= len(stream.flush())
+    return wanted <= 0
 
 
 # ------------------------------------------------------------------------------------------------------------ JPEG

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from tta_bench.pixels.tiff_parts import APART, PLANES
@@ -14,6 +15,7 @@ KIND, BITS, PHOTOMETRIC, PALETTE, SAMPLE_FORMAT = 254, 258, 262, 320, 339  # tag
 PREVIEW = 1  # a bit of KIND
 WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and SAMPLE_FORMAT
 BEGIN_AND_SIZE = b"\xff\x4f\xff\x51"  # the markers that a JPEG 2000 codestream begins with
+HIGHEST = 65_535  # level of a PPM of 16 bits
 SIZES = 36  # bytes behind BEGIN_AND_SIZE; then how many components there are, and three bytes for each
 
 
@@ -31,6 +33,18 @@ def misread(image: Image.Image, content: bytes) -> str:
     if image.format == "JPEG2000" and (bits := _bits_of_jpeg_2000(content)):
         return f"colours of {bits} bits"
     return _of_tiff(image)
+
+
+def is_deep(image: Image.Image) -> bool:
+    """Whether it has colours of 16 bits, of which Pillow hands on the upper 8; before it is loaded."""
+    found = [tile.args if isinstance(tile.args, tuple) else (tile.args,) for tile in getattr(image, "tile", ())]
+    return any(";16" in str(one) or (image.format == "PPM" and one == HIGHEST) for args in found for one in args)
+
+
+def is_black(image: Image.Image) -> bool:
+    """Whether all of its colours are 0, whatever its transparency is."""
+    colours = image if image.mode in ("RGB", "L") else image.convert("RGB")
+    return not any(high for _, high in np.atleast_2d(colours.getextrema()))
 
 
 def without_colour(image: Image.Image) -> bool:
