@@ -186,8 +186,6 @@ def test_scores_that_are_no_logits_are_said(invoke: Invoke, home: Path, tmp_path
 
 FAULTS = {
     "report": "def step(self, x):\n        self.report({'a': 'no number'})\n        return self.task.text @ x.image",
-    "state": "def step(self, x):\n        self.odd = {1, 2}\n        return self.task.text @ x.image",
-    "state_dict": "def state_dict(self):\n        raise KeyError('gone')",
     "validate": "def validate(self):\n        raise KeyError('gone')",
     "digests": "def digests(self):\n        return 3",
     "second_backbone": "def second_backbone(self):\n        raise KeyError('gone')",
@@ -199,7 +197,7 @@ FAULTS = {
 }
 
 
-FAST = ("state_dict", "branches")
+FAST = ("report", "branches")
 
 
 @pytest.mark.parametrize("fault", some_slow(FAST, [fault for fault in FAULTS if fault not in FAST]))

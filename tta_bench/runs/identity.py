@@ -68,18 +68,18 @@ def _outside(source: Source) -> dict[str, Any]:
     return parts | ({"backbone_weights": source.weights} if source.weights else {})
 
 
-def _is_there(value: object) -> bool:
-    """Whether a value names a file or folder. The name of something else, as on a hub, counts as it is."""
+def _name_of(value: object, content: str) -> str:
+    """Of a file, wherever it lies. Of something that is none, as a model on a hub, all that is said."""
     try:
-        return value is not None and Path(str(value)).expanduser().exists()
+        is_file = bool(content) and Path(str(value)).expanduser().exists()
     except (OSError, ValueError, RuntimeError):
-        return False
+        is_file = False
+    return Path(str(value)).name if is_file else str(value)
 
 
 def _config(run: Run) -> Identity:
     files = dict(run.method.digests())
-    read = [field for field, content in files.items() if content and _is_there(run.configured.values.get(field))]
-    values = {k: v for k, v in run.configured.values.items() if k not in read}
+    values = {k: v for k, v in run.configured.values.items() if k not in files}
     parts: dict[str, Any] = {
         "method": run.method.name,
         "version": run.method.version,
@@ -89,7 +89,8 @@ def _config(run: Run) -> Identity:
     if files:
         parts["files"] = files
         if not run.origin.built_in:  # it may go by the name
-            parts["file_names"] = {field: Path(str(run.configured.values.get(field, ""))).name for field in files}
+            given = {field: run.configured.values.get(field, "") for field in files}
+            parts["file_names"] = {field: _name_of(value, files[field]) for field, value in given.items()}
     if run.reward is not None:
         parts["second_backbone"] = {
             "name": run.reward.backbone_name,
