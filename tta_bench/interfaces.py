@@ -135,12 +135,12 @@ class DatasetExtras:
         found = _extras(cls, dataset)
         if isinstance(dataset, type):  # of which some members are properties
             return found
-        if not isinstance(found.full_size, int | None):
+        if found.full_size is not None and not hasattr(found.full_size, "__index__"):
             raise PluginError(
                 f"dataset '{getattr(dataset, 'name', '')}': full_size is no whole number: {found.full_size!r}"
             )
-        if isinstance(found.warnings, str):  # its letters would be as many lines
-            found = dataclasses.replace(found, warnings=(found.warnings,))
+        if isinstance(found.warnings, str | None):  # its letters would be as many lines
+            found = dataclasses.replace(found, warnings=(found.warnings,) if found.warnings else ())
         if found.domains is not None:  # an array has no truth value
             found = dataclasses.replace(found, domains=tuple(map(str, found.domains)))
         return found

@@ -136,6 +136,12 @@ def test_members_that_a_dataset_has_besides_may_be_of_other_types(toy_bench: Ben
     assert not any(len(note) == 1 for note in record.notes)
 
 
+def test_members_may_be_of_numpy_or_nothing(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Extras, "warnings", None)
+    monkeypatch.setattr(Extras, "full_size", np.int64(30), raising=False)
+    assert toy_bench.run(RunSpec("clip", opened(Extras), "toyclip")).record.dataset_size == 30
+
+
 def test_a_size_that_is_no_number_is_named(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Toy, "full_size", "24", raising=False)
     with pytest.raises(PluginError, match="dataset 'toy': full_size is no whole number: '24'"):

@@ -29,6 +29,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
+import regex  # type: ignore[import-untyped]
 import torch
 from torch.optim.swa_utils import get_ema_avg_fn
 
@@ -283,6 +284,8 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "bound method": (Plain(1).times, Plain(2).times),
     "bound built-in": ([1].count, [2].count),
     "pattern": (re.compile("a"), re.compile("b")),
+    "another library's pattern": (regex.compile("a"), regex.compile("b")),
+    "a list that a pattern names": (regex.compile(r"\L<x>", x=["a"]), regex.compile(r"\L<x>", x=["b"])),
     "pattern's flags": (re.compile("a"), re.compile("a", re.I)),
     "generator of numbers": (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)),
     "numpy's generator": (np.random.default_rng(1), np.random.default_rng(2)),
@@ -482,7 +485,8 @@ def test_another_process_describes_it_alike(tmp_path: Path) -> None:
     script.write_text(
         textwrap.dedent(
             """
-            import collections, enum
+            import collections, enum, operator, re
+            import regex
             from tta_bench.system.described import described
             from tta_bench.system.files import digest
 
@@ -492,7 +496,9 @@ def test_another_process_describes_it_alike(tmp_path: Path) -> None:
             def f(): return g, KINDS
             def g(): return f, Kind
             KINDS = {f, g, "a", "b", Kind.A}
-            print(digest(described([f, g, collections.deque("ab"), object()])))
+            patterns = [re.compile("a|b"), regex.compile("<start>|<end>|'s|[a-z]+|[0-9]|[^a-z0-9]+", regex.I)]
+            called = [operator.itemgetter(1), operator.attrgetter("a"), operator.methodcaller("b")]
+            print(digest(described([f, g, collections.deque("ab"), object(), patterns, called])))
             """
         )
     )
@@ -581,3 +587,14 @@ def test_a_script_that_a_tool_runs_is_no_librarys(monkeypatch: pytest.MonkeyPatc
     for names, weight in zip(made, (1, 2), strict=True):
         exec(f"def step(self, x):\n    return x.image * {weight}", names)
     assert described(made[0]["step"]) != described(made[1]["step"])
+
+
+def test_a_class_may_hold_an_instance_of_itself() -> None:
+    """As enumerations were written once; looking into the instance writes something into the class."""
+
+    class Level:
+        def __init__(self, weight: float) -> None:
+            self.weight = weight
+
+    Level.HALF = Level(0.5)  # type: ignore[attr-defined]
+    assert described(Level) == described(Level)

@@ -145,6 +145,36 @@ def test_a_pipe_in_a_runs_folder_is_not_waited_for(name: str, two: list[Path], i
     assert invoke("leaderboard").code == 0
 
 
+def test_a_pipe_in_the_place_of_scores_is_no_scores(two: list[Path], invoke: Invoke) -> None:
+    """`verify` waited for ever for somebody to write into it."""
+    (two[0] / "scores.safetensors").unlink()
+    os.mkfifo(two[0] / "scores.safetensors")
+    shown = invoke("verify", str(two[0]))
+    assert shown.code == 1
+    assert "not a regular file" in " ".join((shown.out + shown.err).split())
+
+
+# ---- nothing goes without a word
+
+
+@pytest.mark.parametrize("what", ["the record", "its folder", "a link to itself"])
+def test_a_record_that_is_a_link_to_nowhere_is_said(what: str, two: list[Path], invoke: Invoke, tmp_path: Path) -> None:
+    """As git-annex leaves them, or a disk that is not mounted: a table had a run less, and said nothing."""
+    link = two[0] if what == "its folder" else two[0] / "run.json"
+    link.rename(tmp_path / "away")
+    link.symlink_to(link.name if what == "a link to itself" else "/not/mounted")
+    for command in (("leaderboard",), ("runs", "ls")):
+        shown = (
+            " ".join(invoke(*command).err.split() + invoke(*command, "--json").out.split())
+            if command[0] == "runs"
+            else " ".join(invoke(*command).err.split())
+        )
+        assert "leads nowhere: it is a link to" in shown, command
+    taken = invoke("runs", "import", str(two[0].parent), "--results", str(tmp_path / "other"))
+    assert taken.code == 1
+    assert "leads nowhere" in " ".join(taken.err.split())
+
+
 @pytest.fixture
 def without_flock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def missing(*_: object) -> None:

@@ -326,7 +326,14 @@ CACHED = (
 )
 
 
-@pytest.mark.parametrize("state", [UNSEEDED, CACHED], ids=["unseeded", "a file that it keeps"])
+LATE = (
+    "self.seen = 0",
+    "import numpy\nself.seen += 1\nlate = float(numpy.random.default_rng().random()) if self.seen > 6 else 0.0\n"
+    "return self.task.text @ x.image + late",
+)
+
+
+@pytest.mark.parametrize("state", [UNSEEDED, CACHED, LATE], ids=["unseeded", "a file that it keeps", "later on"])
 def test_a_number_that_can_not_be_repeated_says_so(
     invoke: Invoke, home: Path, tmp_path: Path, state: tuple[str, str]
 ) -> None:

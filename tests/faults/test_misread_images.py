@@ -196,3 +196,18 @@ def test_colours_of_16_bits_that_hold_8_are_refused(colour_type: int, samples: i
 def test_a_ppm_of_16_bits_that_holds_8_is_refused() -> None:
     assert "of which none is above 255" in refusal(b"P6\n4 4\n65535\n" + np.arange(48, dtype=">u2").tobytes())
     decode(b"P6\n4 4\n65535\n" + np.arange(0, 48_000, 1000, dtype=">u2").tobytes())
+
+
+def test_a_gif_may_be_transparent_beyond_its_palette() -> None:
+    image = Image.new("P", (8, 8), 1)
+    image.putpalette([255, 0, 0, 0, 0, 255])
+    image.putpixel((0, 0), 3)
+    buffer = io.BytesIO()
+    image.save(buffer, "GIF", transparency=3, optimize=False)
+    assert decode(buffer.getvalue()).getpixel((0, 0)) == (255, 255, 255)
+    assert decode(buffer.getvalue()).getpixel((5, 5)) == (0, 0, 255)
+
+
+def test_a_ppm_that_is_text_may_have_any_lines() -> None:
+    content = b"P3\r\n4 4\r\n255\r\n" + b"10 20 30\r\n" * 16
+    assert decode(content).getpixel((1, 1)) == (10, 20, 30)

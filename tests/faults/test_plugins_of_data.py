@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
 import sys
 from collections.abc import Sequence
@@ -200,6 +201,22 @@ def test_a_recipe_that_changes_later_on_is_refused(after: int, tmp_path: Path, m
         with pytest.raises(PluginError, match="makes other views of the same image each time"):
             run(tmp_path, Mean(Tiring()))
         monkeypatch.setattr(sys.modules[__name__], "asked", 0)
+
+
+@pytest.mark.parametrize("by", [os.getpid, lambda: asked // 45], ids=["its process", "how many it has had"])
+def test_a_recipe_that_draws_otherwise_in_a_worker_is_refused(
+    by: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that looks has drawn little itself."""
+    monkeypatch.setattr(sys.modules[__name__], "asked", 0)
+
+    class OfAWorker(Drawn):
+        def render(self, image: Image.Image, image_id: str, seed: int, preprocess: Preprocess) -> Tensor:
+            globals()["asked"] += 1
+            return super().render(image, image_id, seed + by(), preprocess)
+
+    with pytest.raises(PluginError, match="makes other views of the same image each time"):
+        run(tmp_path, Mean(OfAWorker()), workers=1, batch_size=4)
 
 
 @dataclass(frozen=True)

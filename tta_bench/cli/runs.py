@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tta_bench import records
 from tta_bench.cli.housekeeping import Backbones, Datasets, Methods, Names, Yes, filters, require_consent, size_text
 from tta_bench.cli.options import AsJson, Command, Results, complain
 from tta_bench.errors import TTABenchError, UsageError
@@ -144,10 +145,15 @@ def export(
 @app.command("import", cls=Command)
 def import_(folder: Exported, results: Results = None) -> None:
     """Check the runs of a folder and take them in; one that is here with other scores is refused."""
+    lost = [said for inside in sorted(folder.glob("*")) for said in records.leads_nowhere(inside)]
+    for said in lost:
+        complain(f"warning: {said}")
     found = [file.parent for file in sorted(folder.glob("*/run.json"))]
     if not found:
         raise UsageError(f"{folder}: no runs there, which are folders with a run.json")
     merge(found, results or paths.runs(), shared=True)
+    if lost:
+        raise typer.Exit(1)
 
 
 def merge(sources: Sequence[Path], into: Path, *, compact: bool = False, shared: bool = False) -> None:

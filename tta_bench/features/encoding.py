@@ -19,6 +19,7 @@ from tta_bench.features.rendering import Rendering, WorkersLost, is_loss, loss, 
 from tta_bench.features.store import FeatureKey, FeatureStore, check_free_space
 from tta_bench.features.store_writing import Writer
 from tta_bench.interfaces import Backbone, BackboneExtras, Dataset, Preprocess, ViewRecipe
+from tta_bench.pixels.resize import to_floats
 from tta_bench.prompts.encoded import COMPANY_TOLERANCE, ROUNDED
 from tta_bench.system.code import origin_of, told
 from tta_bench.system.files import digest
@@ -46,6 +47,8 @@ class EncodedViews:
         self.dataset, self.backbone, self.recipe, self.options = dataset, backbone, recipe, options
         self.seed = seed if recipe.seeded else 0
         self._ours = origin_of(backbone).built_in
+        self._recipe_is_ours = origin_of(recipe).built_in
+        self._last: tuple[int, Tensor] | None = None  # image that was rendered, and its views
         self._workers = options.workers
         recipe_code = origin_of(recipe).source
         codes = [part for part in (code, recipe_code) if part]
@@ -90,14 +93,15 @@ class EncodedViews:
         if changed := looked_at.changed_since(self.backbone, before):
             self.entry.forget()
             raise PluginError(changed)
-        if not torch.equal(views, self._rendered(images[0])):
+        drawn = [(images[0], views), *([self._last] if self._last is not None else [])]  # the last one by a worker
+        if not all(torch.equal(before, self._rendered(image)) for image, before in drawn):
             self.entry.forget()
             raise other_views(self.recipe)
         return encoded * self.recipe.count
 
     def _rendered(self, index: int) -> Tensor:
         """Views of a recipe of somebody's own, to see whether they are the same later on; nothing of ours."""
-        if origin_of(self.recipe).built_in:
+        if self._recipe_is_ours:
             return torch.empty(0)
         return render(self.dataset, index, self.recipe, self.seed, self.preprocess)
 
@@ -132,6 +136,8 @@ class EncodedViews:
                 features = encoder(pixels)
                 if not images and not self._ours:
                     self._refuse_company(pixels, features)
+                if not self._recipe_is_ours:
+                    self._last = (work[job][-1], to_floats(pixels[-self.recipe.count :]))
                 writer.write(blocks[job], self._features(blocks[job], features))
                 rendered_next.popleft()
                 images += len(work[job])

@@ -17,6 +17,7 @@ from tta_bench.errors import PluginError
 from tta_bench.interfaces import Backbone, BackboneExtras, Dataset
 from tta_bench.system.code import DEPTH, Origin
 from tta_bench.system.data import PLAIN
+from tta_bench.system.described import ADDRESS
 from tta_bench.system.files import digest
 from tta_bench.system.objects import attributes_of
 
@@ -45,7 +46,7 @@ def of_backbone(origin: Origin, backbone: Backbone) -> Origin:
         raise PluginError(changed)
     # Two of one file may have the fingerprint of the weights that they share.
     name = [type(backbone).__qualname__, backbone.name, BackboneExtras.of(backbone).precision]
-    return origin.with_more([answers, _weights(backbone), name, repr(backbone.preprocess)])
+    return origin.with_more([answers, _weights(backbone), name, ADDRESS.sub("", repr(backbone.preprocess))])
 
 
 def _ids(dataset: Dataset) -> str:

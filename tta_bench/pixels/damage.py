@@ -18,6 +18,7 @@ CUT_SHORT = "it holds a stretch of zeros, as a copy that was cut short: get it a
 AS_TEXT = "every line feed in it stands behind a carriage return, as after a transfer as text: get it again as binary"
 TOO_FEW = "its pixels end before its last row: it was not written to its end"
 NO_PALETTE = "it has lost its palette: get it again"
+TEXT_PPM = (b"P1", b"P2", b"P3")
 LINES = 8  # by chance, that many line feeds stand so in one of 256 ** 8 files
 ZEROS = bytes(64)
 FEW_ZEROS = bytes(16)  # enough where a file has no end, either
@@ -42,7 +43,8 @@ def damage(content: bytes, kind: str) -> str:
     """What shows that a file of that format, which could be decoded, is not whole; nothing if nothing does."""
     if kind == "PNG":
         return _damage_of_png(content)
-    if (lines := content.count(b"\n")) >= LINES and lines == content.count(b"\r\n"):
+    is_text = kind == "PPM" and content[:2] in TEXT_PPM
+    if not is_text and (lines := content.count(b"\n")) >= LINES and lines == content.count(b"\r\n"):
         return AS_TEXT
     if kind in JPEGS:
         cut = _has_no_end(content) or (ZEROS in content and _has_a_hole(content))

@@ -51,8 +51,9 @@ def without_colour(image: Image.Image) -> bool:
     """Whether some of its pixels, once they are loaded, have a colour that its palette does not have."""
     if image.mode != "P" or image.palette is None:
         return False
-    highest: Any = image.getextrema()[1]
-    return bool(highest >= len(image.palette.palette) // len(image.palette.mode))
+    used = np.asarray(image)
+    used = used[used != image.info.get("transparency")]  # which has no colour
+    return bool(used.size and used.max() >= len(image.palette.palette) // len(image.palette.mode))
 
 
 def _of_tiff(image: Image.Image) -> str:

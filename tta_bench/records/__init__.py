@@ -1,6 +1,6 @@
 """Records of runs: one run, its folder on disk, and many runs together."""
 
-from tta_bench.records.files import damage, load, load_all, save
+from tta_bench.records.files import damage, leads_nowhere, load, load_all, save
 from tta_bench.records.plain import as_plain
 from tta_bench.records.record import (
     CALLERS,
@@ -34,6 +34,7 @@ __all__ = [
     "as_plain",
     "author",
     "damage",
+    "leads_nowhere",
     "load",
     "load_all",
     "load_diagnostics",

@@ -134,7 +134,19 @@ def _folders_of_runs(root: Path, problems: list[str]) -> Iterator[Path]:
             (folder / "run.json").stat()
             yield folder
         except (FileNotFoundError, NotADirectoryError):
-            continue
+            problems += leads_nowhere(folder)
         except OSError as error:
-            if error.errno != errno.ELOOP and not folder.name.startswith("."):
-                problems.append(visible(f"{folder} can't be read: {error.strerror or error}"))
+            looping = error.errno == errno.ELOOP
+            said = leads_nowhere(folder) if looping else [f"{folder} can't be read: {error.strerror or error}"]
+            problems += [] if folder.name.startswith(".") else map(visible, said)
+
+
+def leads_nowhere(folder: Path) -> list[str]:
+    """What to say of a run that is a link, or whose record is one, to what is not there: a disk that is not mounted, a
+    content that was not fetched. It has not just not finished."""
+    if folder.name.startswith("."):
+        return []
+    links = [path for path in (folder, folder / "run.json") if path.is_symlink()]
+    return [
+        visible(f"{link} leads nowhere: it is a link to {link.readlink()}, which is not there") for link in links[:1]
+    ]

@@ -22,7 +22,8 @@ def unusable_scores(scores: object, classes: int) -> str:
     if scores.dim() not in (1, 2) or scores.shape[-1] != classes or len(scores) == 0:
         return f"{wanted}, not {tuple(scores.shape)}"
     as_recorded = scores.detach().float()
-    if not np.isfinite(as_recorded.cpu().numpy()).all():  # numpy takes a third of torch's time for a few numbers
+    plain = as_recorded.cpu().resolve_neg()
+    if not np.isfinite(plain.numpy()).all():  # numpy takes a third of torch's time for a few numbers
         return "scores are not finite"
     return _lost_in_float32(scores, as_recorded)
 

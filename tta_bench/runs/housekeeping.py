@@ -44,7 +44,8 @@ class Kept:
 def kept_runs(runs: Path) -> list[Kept]:
     """Every run under `runs`, finished, unfinished or unreadable. Folders of other things are not among them."""
     try:
-        folders = sorted(folder for folder in runs.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+        inside = [folder for folder in runs.iterdir() if not folder.name.startswith(".")]
+        folders = sorted(folder for folder in inside if folder.is_dir() or folder.is_symlink())
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -54,6 +55,8 @@ def kept_runs(runs: Path) -> list[Kept]:
         try:
             if (folder / "run.json").exists():
                 found.append(Kept(folder, records.load(folder, named=True)))
+            elif nowhere := records.leads_nowhere(folder):
+                found.append(Kept(folder, None, nowhere[0]))
             elif any((folder / name).exists() for name in OF_AN_UNFINISHED_RUN):
                 found.append(Kept(folder, None, UNFINISHED))
         except (BadData, UsageError) as error:

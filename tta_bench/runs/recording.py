@@ -26,7 +26,7 @@ def record(run: Run, folder: Path, task: Task, adaptation: Adaptation, weight: c
     """Has the method finish, scores what it gives and leaves the record in `folder`."""
     spec, source, outputs, labels = run.spec, run.source, adaptation.outputs, run.stream.labels
     assert outputs is not None  # the stream is not empty
-    scores = finished(run.method, outputs).detach().float().numpy()
+    scores = finished(run.method, outputs).detach().float().resolve_neg().numpy()
     by_index = np.argsort(run.stream.indices)  # so that no kind of ties depends on the stream's order
     ap = metrics.average_precision(scores[by_index], labels[by_index], spec.ties)
     summary = metrics.summary(scores[by_index], labels[by_index], spec.empty_classes, ap, spec.ties)

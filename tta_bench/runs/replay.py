@@ -33,6 +33,8 @@ from tta_bench.system.progress import Reporter
 from tta_bench.system.seal import opened, sealed
 
 RUNNING_MAP_SECONDS = 2.0
+TRIED_AT_LEAST, TRIED_AT_MOST = 4, 64  # images that somebody else's method has before its run
+A_MOMENT = 2.0  # seconds
 
 
 @dataclass
@@ -177,13 +179,18 @@ def adapt(
 
 
 def first_steps(
-    method: Method, task: Task, stream: Stream, observe: Callable[[int], Iterator[Observation]], count: int
+    method: Method, task: Task, stream: Stream, observe: Callable[[int], Iterator[Observation]]
 ) -> list[Tensor]:
-    """Scores of the first images, [C] or [B, C] each; nothing is recorded."""
+    """Scores of the first images, [C] or [B, C] each: as many as take a moment. Nothing is recorded."""
+    scores: list[Tensor] = []
     with limited_threads(adapting_threads(method)):
         _start(method, task)
-        seen = itertools.islice(observe(0), count)
-        return [_step(method, x, stream.ids[x.index], len(task.class_names)) for x in seen]
+        began = time.monotonic()
+        for x in itertools.islice(observe(0), min(TRIED_AT_MOST, max(TRIED_AT_LEAST, len(stream) // 3))):
+            if len(scores) >= TRIED_AT_LEAST and time.monotonic() - began > A_MOMENT:
+                break
+            scores.append(_step(method, x, stream.ids[x.index], len(task.class_names)))
+    return scores
 
 
 def adapting_threads(method: Method) -> int:
@@ -288,7 +295,7 @@ def _step(method: Method, x: Observation, image_id: str, classes: int) -> Tensor
         raise _fault(method, where, error) from error
     if fault := unusable_scores(scores, classes):
         raise PluginError(f"{where}: {fault}")
-    return scores.detach().float().cpu()
+    return scores.detach().float().cpu().resolve_neg()
 
 
 def finished(method: Method, outputs: Tensor) -> Tensor:

@@ -50,8 +50,6 @@ from tta_bench.system.stamps import Read, content_or_gone
 from tta_bench.system.whose import own_packages
 from tta_bench.views import Original
 
-TRIED = 4  # images that a plugin's method has before its run
-
 
 @dataclass
 class Run:
@@ -135,7 +133,7 @@ class Run:
         if not isinstance(self.method, GuestMethod):
             return []
         try:
-            return first_steps(self.method, self._task(), self.stream, observe, TRIED)
+            return first_steps(self.method, self._task(), self.stream, observe)
         except TTABenchError:  # the run says it, and has a log
             return []
         finally:
@@ -221,14 +219,14 @@ class Run:
         """Scores [N, C] that a method which has only been started makes of outputs [N, B, C] of an earlier run."""
         with torch.no_grad():
             self.method.start(self._task())
-            return finished(self.method, outputs).detach().float().numpy()
+            return finished(self.method, outputs).detach().float().resolve_neg().numpy()
 
     def taught(self, outputs: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """As above after the whole stream, and what the steps gave: [N', B, C]."""
         with torch.no_grad():
             given = [self.method.step(x).detach().float().cpu() for x in self.begin(Silent())]
             stepped = torch.stack([one if one.dim() == 2 else one[None] for one in given])
-            return finished(self.method, outputs).detach().float().numpy(), stepped.numpy()
+            return finished(self.method, outputs).detach().float().resolve_neg().numpy(), stepped.numpy()
 
     def _probe(self) -> Tensor:
         """What the backbone makes of a fixed picture and text, [2, D]; nothing where no method can have changed it."""

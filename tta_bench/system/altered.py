@@ -91,7 +91,7 @@ def _held(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """What a module and its own classes hold."""
     for name, value in list(vars(module).items()):
         if isinstance(value, type) and value.__module__ == module.__name__:
-            yield from ((f"{name}.{key}", member) for key, member in vars(value).items() if key not in SILENT)
+            yield from ((f"{name}.{key}", member) for key, member in list(vars(value).items()) if key not in SILENT)
         elif not name.startswith("__") and not isinstance(value, ModuleType):
             yield name, value
 

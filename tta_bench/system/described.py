@@ -223,7 +223,9 @@ class Description:
             return _named(cls)
         members = {
             name: name if isinstance(member, MemberDescriptorType) else self.of(member, above)
-            for name, member in vars(cls).items()
+            for name, member in list(
+                vars(cls).items()
+            )  # an instance that is looked into may write `__slotnames__` there
             if name != "_abc_impl" and name not in WRITTEN_BY_PYTHON
         }
         kind = f"class{self._compiled(cls.__module__)}"
@@ -280,6 +282,8 @@ class Description:
             return self.code(value, above)
         if isinstance(value, GeneratorType):
             return [self.code(value.gi_code, above), self.generator(value, above)]
+        if type(value).__name__ == "Pattern" and hasattr(value, "flags"):  # compiled as Python's hashes happen to be
+            return self.of([value.pattern, value.flags, getattr(value, "named_lists", {})], above)
         if isinstance(value, weakref.ref):
             return [self.of(value(), above)]
         if isinstance(value, threading.local):

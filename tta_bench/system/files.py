@@ -110,6 +110,8 @@ def digest(value: Any) -> str:
 
 
 def file_digest(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))  # opening a FIFO would wait for ever
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

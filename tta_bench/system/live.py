@@ -67,7 +67,7 @@ def _held(name: str) -> tuple[Any, ...]:
     """What a module and its own classes hold."""
     live = [value for key, value in vars(sys.modules[name]).items() if not key.startswith("__")]
     classes = [value for value in live if isinstance(value, type) and value.__module__ == name]
-    held = [*live, *(member for cls in classes for key, member in vars(cls).items() if key not in SILENT)]
+    held = [*live, *(member for cls in classes for key, member in list(vars(cls).items()) if key not in SILENT)]
     for value in tuple(held):
         function = inner(value)
         if type(function) is FunctionType:  # which may become something else in itself

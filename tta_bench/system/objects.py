@@ -46,7 +46,8 @@ def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
 @functools.lru_cache(maxsize=256)  # a tensor's class alone has hundreds of members, none of which is a slot
 def _slots(kind: type) -> tuple[str, ...]:
     members = [item for cls in kind.__mro__ for item in vars(cls).items()]
-    return tuple(name for name, member in members if isinstance(member, MemberDescriptorType))
+    found = (name for name, member in members if isinstance(member, MemberDescriptorType))
+    return tuple(name for name in found if not name.endswith("offset__"))  # an address, of Python's own functions
 
 
 def hooks_in_place(attributes: Mapping[str, Any]) -> dict[str, Any]:
