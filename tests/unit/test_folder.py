@@ -78,7 +78,7 @@ def test_other_pixels_in_files_of_the_same_names_and_sizes(tmp_path: Path) -> No
 def test_an_image_that_can_not_be_read_is_named(tmp_path: Path) -> None:
     place = make_folder(tmp_path)
     (place / "labels.csv").write_text("image,dog\na.jpg,1\nmore,0\n")  # a folder
-    with pytest.raises(BadData, match=r"more: can't be read: Is a directory"):
+    with pytest.raises(BadData, match=r"more: can't be read: not a regular file"):
         Folder.open(place)
 
 

@@ -13,9 +13,9 @@ from typing import Any, Self
 from tta_bench.interfaces import Method
 from tta_bench.system import looked_up
 from tta_bench.system.data import PLAIN, array_in_words
-from tta_bench.system.described import WRITTEN_BY_PYTHON, Above, Description, described
-from tta_bench.system.objects import UNTOLD, attributes_of, inside
-from tta_bench.system.whose import is_of_c, own_packages
+from tta_bench.system.described import WRITTEN_BY_PYTHON, Above, Description
+from tta_bench.system.objects import attributes_of, inside
+from tta_bench.system.whose import own_packages
 
 Place = tuple[int, str]  # an object's id, and which of its variables; or none, for what it holds without names
 Content = list[Any]
@@ -101,15 +101,19 @@ def _contents(value: Any) -> Iterator[tuple[Place, Content]]:
     elif kind not in PLAIN and not issubclass(kind, tuple | frozenset):
         attributes = dict(attributes_of(value))
         parts = inside(value, attributes)
-        items = _flat(parts[3:]) if isinstance(parts, list) else []
-        told = _told(value) if any(map(is_of_c, kind.__mro__[:-1])) else []
-        yield (id(value), ""), [*_items(attributes), *items, *told]
+        kept = [*_leaves(parts[1:3]), *_flat(parts[3:])] if isinstance(parts, list) else []
+        yield (id(value), ""), [*_items(attributes), *kept]
 
 
-def _told(value: Any) -> Content:
-    """Of what keeps something where neither attributes nor items tell it, as a generator of random numbers."""
-    words = str(described(value))
-    return [] if UNTOLD in words else [words]
+def _leaves(value: Any, depth: int = 4) -> Iterator[str]:
+    """Numbers, texts and arrays by which something of C, as a generator of random numbers, would be made again."""
+    if type(value) in PLAIN:
+        yield repr(value)
+    elif (words := array_in_words(value)) is not None:
+        yield repr(words)
+    elif depth and type(value) in (list, tuple, dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part, depth - 1)
 
 
 def _flat(parts: list[Any]) -> Content:
