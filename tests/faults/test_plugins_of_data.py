@@ -179,7 +179,7 @@ def test_a_recipe_that_draws_for_some_images_only_is_refused(share: float, tmp_p
             drawn = np.random.default_rng().random() < share
             return super().render(image, image_id, seed + drawn, preprocess)
 
-    for attempt in range(3):
+    for attempt in range(2):
         with pytest.raises(PluginError, match="makes other views of the same image each time"):
             run(tmp_path / str(attempt), Mean(Sometimes()))
 
@@ -187,7 +187,7 @@ def test_a_recipe_that_draws_for_some_images_only_is_refused(share: float, tmp_p
 asked = 0
 
 
-@pytest.mark.parametrize("after", [10, 45])
+@pytest.mark.parametrize("after", [10, pytest.param(45, marks=pytest.mark.slow)])
 def test_a_recipe_that_changes_later_on_is_refused(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the stream begins, or while it is encoded: then nothing of that is kept."""
     monkeypatch.setattr(sys.modules[__name__], "asked", 0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import TOY, Invoke
+from tests.conftest import TOY, Invoke, some_slow
 from tests.e2e.test_grid import METHOD
 from tests.faults.compiled_code import build, needs_a_compiler
 from tests.faults.test_fence import TOYS, guest
@@ -176,7 +176,7 @@ LIBRARIES_OF_ITS_OWN = {
 }
 
 
-@pytest.mark.parametrize("how", LIBRARIES_OF_ITS_OWN)
+@pytest.mark.parametrize("how", some_slow([*LIBRARIES_OF_ITS_OWN][:1], [*LIBRARIES_OF_ITS_OWN][1:]))
 def test_what_a_library_has_loaded_counts(how: str, site: Path, home: Path) -> None:
     code, its, asked = LIBRARIES_OF_ITS_OWN[how]
     using = METHOD.replace("SCORES", "lab.behind.SIGN * (self.task.text @ x.image)").replace(

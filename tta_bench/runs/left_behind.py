@@ -31,6 +31,7 @@ class LeftBehind:
     def __init__(self, method: Method) -> None:
         self._method = method
         self.found = False  # something of another run
+        self.nothing = False  # is left by this one, as somebody has seen who looks closer
 
     def __enter__(self) -> Self:
         self._look = _Look(self._method)
@@ -38,8 +39,9 @@ class LeftBehind:
         self.found = any(_is_left(at, now) for at, now in self._before.items() if at in _at_first)
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.leaves_something()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None or not self.nothing or not _at_first.keys().isdisjoint(self._before):
+            self.leaves_something()
 
     def leaves_something(self) -> bool:
         """So far; and whoever comes next is to know."""

@@ -122,6 +122,7 @@ def _changed_class(run: Run) -> list[str]:
     touched = any(before() is given for before in _touched)
     said = alarms.left_by_another(name) if touched or run.left.found or type(run.method) in _changed else []
     now = origin_of(run.method)
+    run.left.nothing = now == run.origin
     if now != run.origin and now == origin_of(run.method):  # what can't be looked into is like nothing else each time
         if not run.left.leaves_something():  # it is where nobody can tell whether it is still there later on
             _changed.add(type(run.method))
