@@ -361,6 +361,19 @@ def test_a_dataset_that_draws_its_pictures_anew_is_named(toy_bench: Bench) -> No
     assert not list(toy_bench.runs.glob("*/run.json"))
 
 
+def test_a_dataset_that_draws_its_labels_anew_is_named(toy_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60.05 in place of 87.99, and another number each time."""
+    sound = Toy.__getitem__
+
+    def noisy(self: Toy, i: int) -> Sample:
+        sample = sound(self, i)
+        return Sample(sample.id, sample.load, np.random.default_rng().integers(0, 2, 4).astype(np.int8))
+
+    monkeypatch.setattr(Extras, "__getitem__", noisy)
+    with pytest.raises(PluginError, match=r"dataset 'toy' gives other labels for toy-0.* each time"):
+        toy_bench.run(RunSpec("clip", opened(Extras), "toyclip"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Drawn(Plain):
     """Views from random numbers that nobody can repeat."""

@@ -346,7 +346,7 @@ def test_a_tiff_that_begins_with_a_preview_is_refused(tmp_path: Path) -> None:
     photo, file = Image.new("L", (8, 8)), tmp_path / "a.tif"
     photo.resize((2, 2)).save(file, tiffinfo={254: 1}, save_all=True, append_images=[photo])
     assert "first page is a preview" in refusal(file)
-    photo.save(file, save_all=True, append_images=[photo])
+    photo.save(file, save_all=True, append_images=[photo.resize((2, 2))])
     assert decode(file).size == (8, 8)
 
 

@@ -168,19 +168,19 @@ def test_a_gif_that_leaves_some_of_its_canvas_free_is_refused(tmp_path: Path) ->
 def test_gray_of_16_bits_that_holds_8_is_refused(kind: str) -> None:
     """Levels up to 255 that somebody saved as they were: black, and every such picture alike."""
     levels = np.arange(256, dtype=np.uint16).reshape(16, 16)
-    for values, sound in ((levels, False), (levels * 257, True), (levels * 0, True)):
+    for values, sound in ((levels, False), (levels * 16, False), (levels * 257, True), (levels * 0, True)):
         buffer = io.BytesIO()
         Image.fromarray(values).save(buffer, kind)
         if sound:
             assert np.asarray(decode(buffer.getvalue())).max() == values.max() >> 8
         else:
-            assert "of which none is above 255" in refusal(buffer.getvalue())
+            assert "of which none is above 4095" in refusal(buffer.getvalue())
 
 
 @pytest.mark.parametrize(("colour_type", "samples"), [(2, 3), (6, 4), (4, 2)])
 def test_colours_of_16_bits_that_hold_8_are_refused(colour_type: int, samples: int) -> None:
     """As cv2.imwrite writes what somebody has made 16 bits of."""
-    for highest, sound in ((255, False), (65_535, True)):
+    for highest, sound in ((255, False), (4095, False), (65_535, True)):
         levels = np.full((4, 4, samples), highest, ">u2")
         if samples % 2 == 0:
             levels[..., -1] = 65_535  # seen through nowhere
@@ -190,11 +190,11 @@ def test_colours_of_16_bits_that_hold_8_are_refused(colour_type: int, samples: i
         if sound:
             assert decode(content).getpixel((0, 0)) == (255, 255, 255)
         else:
-            assert "of which none is above 255" in refusal(content)
+            assert "of which none is above 4095" in refusal(content)
 
 
 def test_a_ppm_of_16_bits_that_holds_8_is_refused() -> None:
-    assert "of which none is above 255" in refusal(b"P6\n4 4\n65535\n" + np.arange(48, dtype=">u2").tobytes())
+    assert "of which none is above 4095" in refusal(b"P6\n4 4\n65535\n" + np.arange(48, dtype=">u2").tobytes())
     decode(b"P6\n4 4\n65535\n" + np.arange(0, 48_000, 1000, dtype=">u2").tobytes())
 
 
@@ -211,3 +211,30 @@ def test_a_gif_may_be_transparent_beyond_its_palette() -> None:
 def test_a_ppm_that_is_text_may_have_any_lines() -> None:
     content = b"P3\r\n4 4\r\n255\r\n" + b"10 20 30\r\n" * 16
     assert decode(content).getpixel((1, 1)) == (10, 20, 30)
+
+
+def test_a_tiff_that_says_how_far_its_16_bits_go_is_refused() -> None:
+    levels = np.arange(0, 16_384, 64, dtype=np.uint16).reshape(16, 16)
+    for most, sound in ((16_383, False), (65_535, True), (0, True)):
+        buffer = io.BytesIO()
+        Image.fromarray(levels).save(buffer, "TIFF", tiffinfo={281: most} if most else {})
+        if sound:
+            decode(buffer.getvalue())
+        else:
+            assert "values of 16 bits up to 16383" in refusal(buffer.getvalue())
+
+
+def pages(*made: Image.Image, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    made[0].save(buffer, "TIFF", save_all=True, append_images=made[1:], **options)
+    return buffer.getvalue()
+
+
+def test_a_tiff_of_several_pages_is_refused() -> None:
+    """As microscopes write the channels of one picture: the first alone was read."""
+    whole, other, small = (Image.new("L", size, 99) for size in ((16, 16), (16, 16), (4, 4)))
+    assert "a TIFF of several pages" in refusal(pages(whole, other))
+    assert decode(pages(whole, small)).getpixel((0, 0)) == (99, 99, 99)  # a preview of it
+    assert decode(pages(whole)).size == (16, 16)
+    described = {270: "ImageJ=1.53\nimages=3\nchannels=3\n"}
+    assert "a stack of pictures" in refusal(pages(whole, tiffinfo=described))

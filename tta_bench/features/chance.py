@@ -50,6 +50,8 @@ def refuse_chance(dataset: Dataset, recipe: ViewRecipe, images: Sequence[int], s
             raise PluginError(
                 f"dataset '{dataset.name}' gives another picture for {picture.id} each time: load the same one"
             )
+        if not (picture.labels == again.labels).all():
+            raise PluginError(f"dataset '{dataset.name}' gives other labels for {picture.id} each time")
     if not torch.equal(one, other):
         raise other_views(recipe)
     if own_recipe:

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tta_bench.errors import BadData
 from tta_bench.pixels.damage import JPEGS, damage, scans_of
-from tta_bench.pixels.misread import is_black, is_deep, misread, without_colour
+from tta_bench.pixels.misread import OF_12_BITS, is_deep, is_nearly_black, misread, without_colour
 from tta_bench.pixels.tiff_parts import lacks_parts
 from tta_bench.system.plain_pillow import plain_pillow
 
@@ -27,7 +27,7 @@ LIMIT = "TTABENCH_MAX_PIXELS"
 READ = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "TGA", "AVIF", "JPEG2000")
 GRAY_16 = ("PNG", "PPM")  # formats whose mode "I" is 16-bit gray
 OTHERWISE = "save it with 8 or 16 bits"
-ALL_LOW = "of 16 bits of which none is above 255: it would be black, so save it with 8 bits"
+ALL_LOW = "of 16 bits of which none is above 4095: it would be nearly black, so save it with 8 bits"
 
 
 def decode(source: Path | bytes) -> Image.Image:
@@ -51,7 +51,7 @@ def decode(source: Path | bytes) -> Image.Image:
                 raise BadData(f"it is drawn in {scans} scans, more than {MAX_SCANS}: save it anew")
             deep = is_deep(image)
             image.load()
-            if deep and not image.mode.startswith("I") and is_black(image):
+            if deep and not image.mode.startswith("I") and is_nearly_black(image):
                 raise BadData(f"colours {ALL_LOW}")
             if why := damage(content, image.format):
                 raise BadData(why)
@@ -146,7 +146,7 @@ def to_rgb(image: Image.Image, wide: bool = True) -> Image.Image:
         if wider and 0xFF < high <= 0x7FFF:  # of 10, 12 or 16 bits, and one photo may say something else than the next
             raise BadData(f"a 32-bit image with values up to {high}, and of how many bits can't be known: {OTHERWISE}")
         narrow = wider and high <= 0xFF
-        if not narrow and low < high <= 0xFF:
+        if not narrow and low < high <= OF_12_BITS:
             raise BadData(f"gray {ALL_LOW}")
         return Image.fromarray((values if narrow else values >> 8).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:

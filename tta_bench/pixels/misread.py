@@ -12,9 +12,11 @@ from tta_bench.pixels.tiff_parts import APART, PLANES
 
 WIDENED = ("L;2", "L;4", "RGB;16B")  # of a PNG, of which Pillow makes 8 bits
 KIND, BITS, PHOTOMETRIC, PALETTE, SAMPLE_FORMAT = 254, 258, 262, 320, 339  # tags of a TIFF
-PREVIEW = 1  # a bit of KIND
+MOST, ABOUT = 281, 270  # the highest value that there may be; a description
+PREVIEW, MASK = 1, 4  # bits of KIND
 WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and SAMPLE_FORMAT
 BEGIN_AND_SIZE = b"\xff\x4f\xff\x51"  # the markers that a JPEG 2000 codestream begins with
+OF_12_BITS = 4095  # the highest level
 HIGHEST = 65_535  # level of a PPM of 16 bits
 SIZES = 36  # bytes behind BEGIN_AND_SIZE; then how many components there are, and three bytes for each
 
@@ -41,10 +43,10 @@ def is_deep(image: Image.Image) -> bool:
     return any(";16" in str(one) or (image.format == "PPM" and one == HIGHEST) for args in found for one in args)
 
 
-def is_black(image: Image.Image) -> bool:
-    """Whether all of its colours are 0, whatever its transparency is."""
+def is_nearly_black(image: Image.Image) -> bool:
+    """Whether none of its colours is above what 12 of 16 bits become in 8, whatever its transparency is."""
     colours = image if image.mode in ("RGB", "L") else image.convert("RGB")
-    return not any(high for _, high in np.atleast_2d(colours.getextrema()))
+    return all(high <= OF_12_BITS >> 8 for _, high in np.atleast_2d(colours.getextrema()))
 
 
 def without_colour(image: Image.Image) -> bool:
@@ -65,11 +67,29 @@ def _of_tiff(image: Image.Image) -> str:
     bits, signed = tags.get(BITS, (1,))[0], SIGNED in tags.get(SAMPLE_FORMAT, ())
     if bits > 8 and tags.get(PLANES) == APART:
         return f"colours of {bits} bits in planes of their own"
+    if bits == 16 and 0 < max(tags.get(MOST, (HIGHEST,))) < HIGHEST:
+        return f"values of 16 bits up to {max(tags[MOST])}"
+    if "ImageJ=" in str(tags.get(ABOUT, "")) and "images=" in str(tags[ABOUT]):
+        return "a stack of pictures, as ImageJ writes it"
+    if image.format == "TIFF" and _has_more_pages(image):
+        return "a TIFF of several pages"
     if signed and bits < 32:
         return f"signed values of {bits} bits"
     if image.mode.startswith("I") and 8 < bits < 16:
         return f"gray of {bits} bits"
     return "gray in which 0 is white" if image.mode.startswith("I") and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO else ""
+
+
+def _has_more_pages(image: Any) -> bool:
+    """Whether a second picture of the same size follows, and neither a preview nor a mask."""
+    size = image.size
+    try:
+        image.seek(1)
+        return bool(image.size == size and not image.tag_v2.get(KIND, 0) & (PREVIEW | MASK))
+    except Exception:  # there is none, or a broken one
+        return False
+    finally:
+        image.seek(0)
 
 
 def _bits_of_jpeg_2000(content: bytes) -> str:
