@@ -230,6 +230,7 @@ class Mixed(torch.nn.Module, Method):
         return self.factor.detach() * (self._task.text @ x.image)
 
 
+@pytest.mark.slow
 def test_a_layer_may_be_a_method(bench: tta_bench.Bench) -> None:
     assert Mixed(1.0) != Mixed(1.0)
     assert np.array_equal(run(bench, Mixed(1.0)).scores(), run(bench, Plain()).scores())

@@ -139,6 +139,7 @@ class Drawing(Drawn):
         return super().render(image, image_id, int(sum(draws)), preprocess)
 
 
+@pytest.mark.slow
 def test_views_are_drawn_alike_whatever_was_drawn_before(tmp_path: Path) -> None:
     """Three numbers stood under one identity: 47.76 at once, 52.57 after a shorter run, 50.69 without workers."""
     at_once = run(tmp_path / "at once", Mean(Drawing()))

@@ -114,6 +114,7 @@ def test_a_file_that_is_not_there_is_named(bench: tta_bench.Bench, tmp_path: Pat
     assert f"it reached for {tmp_path / 'later.json'}" in notes(bench, doing(optional)(str(tmp_path / "later.json")))
 
 
+@pytest.mark.slow
 def test_what_a_library_looks_for_while_it_is_imported_is_its_own_matter(
     bench: tta_bench.Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_cell_of_a_notebook_is_somebodys_own(
     assert "it asked the environment for MY_SIGN" in said
 
 
+@pytest.mark.slow
 def test_a_module_that_it_imports_under_a_name_put_together_is_named(
     bench: tta_bench.Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +274,7 @@ def test_what_a_library_asks_the_environment_for_is_its_own_matter(bench: tta_be
     assert not notes(bench, doing(lambda self: Path("~/settings").expanduser())())
 
 
+@pytest.mark.slow
 def test_what_others_read_is_not_named(bench: tta_bench.Bench, settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runner's own files, a dataset and a backbone of somebody's own, and a method of ours that is subclassed."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import TOY, Invoke, some_slow
+from tests.conftest import TOY, Invoke
 from tests.e2e.test_grid import METHOD
 from tests.faults.compiled_code import build, needs_a_compiler
 from tests.faults.test_fence import TOYS, guest
@@ -77,6 +77,7 @@ def run_installed(site: Path, home: Path) -> str:
     return " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_file_in_a_plugins_folder_that_nobody_lists_is_named(site: Path, home: Path) -> None:
     """The package's own script has fetched it, or it is a cache."""
     files = {"mine_of_prior/__init__.py": READING}
@@ -176,7 +177,8 @@ LIBRARIES_OF_ITS_OWN = {
 }
 
 
-@pytest.mark.parametrize("how", some_slow([*LIBRARIES_OF_ITS_OWN][:1], [*LIBRARIES_OF_ITS_OWN][1:]))
+@pytest.mark.parametrize("how", LIBRARIES_OF_ITS_OWN)
+@pytest.mark.slow
 def test_what_a_library_has_loaded_counts(how: str, site: Path, home: Path) -> None:
     code, its, asked = LIBRARIES_OF_ITS_OWN[how]
     using = METHOD.replace("SCORES", "lab.behind.SIGN * (self.task.text @ x.image)").replace(
